@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* native.h - our own collectives: in sight of each other on one host (host*.c), by schedules over transports
+ * between hosts (net*.c), and both together.
+ *
+ * Thread: token holder.  Start reading at native_create(). */
+#ifndef HVD_BACKEND_NATIVE_H
+#define HVD_BACKEND_NATIVE_H
+
+#include "backend/backend.h"
+
+struct shm;
+
+/* How to reach each world rank. routes[r] is the transport for rank r (NULL for oneself). `shm` may be NULL
+ * (simulation, TCP only). */
+struct native_routes {
+    struct transport *const *routes;
+    int32_t world_size;
+    int32_t self_rank;
+    struct shm *shm;
+};
+
+hvd_status_t native_create(const struct os *os, const struct config *config,
+                           const struct native_routes *routes, struct backend **ret, struct error *error);
+
+/* --- the two halves behind native.c; each is a state machine for one collective at a time --- */
+
+/* host.h: every member of the group sees every other (group->is_one_host). */
+struct host_coll;
+hvd_status_t host_coll_create(const struct os *os, const struct config *config, struct shm *shm,
+                              const struct group *group, struct host_coll **ret, struct error *error);
+void host_coll_destroy(struct host_coll *h);
+hvd_status_t host_coll_start(struct host_coll *h, const struct coll *coll, struct error *error);
+hvd_status_t host_coll_progress(struct host_coll *h, bool *ret_moved, struct error *error);
+void host_coll_reset(struct host_coll *h, uint64_t base);
+
+/* net.h: any group, by schedules over the routes. */
+struct net_coll;
+hvd_status_t net_coll_create(const struct os *os, const struct config *config,
+                             const struct native_routes *routes, const struct group *group,
+                             struct net_coll **ret, struct error *error);
+void net_coll_destroy(struct net_coll *n);
+hvd_status_t net_coll_start(struct net_coll *n, const struct coll *coll, struct error *error);
+hvd_status_t net_coll_progress(struct net_coll *n, bool *ret_moved, struct error *error);
+void net_coll_reset(struct net_coll *n, uint64_t base);
+
+#endif

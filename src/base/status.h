@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* status.h - error records: the function that first knows a cause writes it, once; others pass it on.
+ *
+ * Thread: the record's owner.  Start reading at error_set(). */
+#ifndef HVD_BASE_STATUS_H
+#define HVD_BASE_STATUS_H
+
+#include "horovod/hvd.h"
+
+struct error {
+    hvd_status_t status; /* HVD_OK: no error recorded */
+    char text[HVD_ERROR_MAX];
+};
+
+void error_clear(struct error *error);
+/* Records the first cause and keeps it: a second call changes nothing. `error` may be NULL. Returns
+ * `status`, so that `return error_set(err, HVD_ERR_X, "...")` reads in one line. */
+hvd_status_t error_set(struct error *error, hvd_status_t status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The same with ": <strerror(-neg_errno)>" behind the text and status HVD_ERR_OS. */
+hvd_status_t error_set_os(struct error *error, int neg_errno, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif
