@@ -4,9 +4,10 @@
  * Every function is safe from any thread. None of them starts a thread or opens a socket before
  * hvd_init(). A text returned by value of `const char *` without an owner named is static.
  *
- * One op's life: fill a struct hvd_op, hvd_submit() it, get a handle at once; the engine agrees with the
- * other ranks, moves the bytes and completes it; hvd_wait(), hvd_poll() or the op's callback tells; read
- * the result, then hvd_release() the handle. Tensor memory is borrowed from submit to completion. */
+ * One op's life: fill a struct hvd_op, hvd_submit() it, get a handle at once; the engine agrees
+ * with the other ranks, moves the bytes and completes it; hvd_wait(), hvd_poll() or the op's
+ * callback tells; read the result, then hvd_release() the handle. Tensor memory is borrowed from
+ * submit to completion. */
 #ifndef HOROVOD_HVD_H
 #define HOROVOD_HVD_H
 
@@ -82,36 +83,38 @@ typedef struct hvd_tensor {
 
 typedef int64_t hvd_handle_t; /* positive; 0 is never a handle */
 
-/* Called once when the op has ended, from a thread of ours or from one inside hvd_wait()/hvd_poll(), with
- * no lock held: it may submit ops, it may not wait for one. The handle is valid until it returns if the op
- * was submitted with HVD_OP_AUTO_RELEASE, else until hvd_release(). */
+/* Called once when the op has ended, from a thread of ours or from one inside
+ * hvd_wait()/hvd_poll(), with no lock held: it may submit ops, it may not wait for one. The handle
+ * is valid until it returns if the op was submitted with HVD_OP_AUTO_RELEASE, else until
+ * hvd_release(). */
 typedef void (*hvd_callback_t)(void *arg, hvd_handle_t handle, hvd_status_t status);
 
-/* Gives memory for a result whose size is known only now (allgather, alltoall, reducescatter): output
- * `index` of the op, `ndim` and `shape` as given. Returns NULL when it can't. Called from the same threads
- * as the callback. */
+/* Gives memory for a result whose size is known only now (allgather, alltoall, reducescatter):
+ * output `index` of the op, `ndim` and `shape` as given. Returns NULL when it can't. Called from
+ * the same threads as the callback. */
 typedef void *(*hvd_alloc_result_t)(void *arg, int32_t index, int32_t ndim, const int64_t *shape);
 
 enum {
     HVD_OP_AUTO_RELEASE = 1u << 0, /* release the handle after the callback */
-    HVD_OP_NAME_HOLD = 1u << 1     /* the name stays taken until the handle is polled done, waited for or
-                                      released (the PyTorch rule); else it is free at completion */
+    HVD_OP_NAME_HOLD = 1u << 1 /* the name stays taken until the handle is polled done, waited for
+                                  or released (the PyTorch rule); else it is free at completion */
 };
 
 /* One tensor to communicate. Zero-fill it, set struct_size = sizeof, then what the kind needs. */
 typedef struct hvd_op {
     size_t struct_size;
     hvd_kind_t kind;
-    uint32_t flags;      /* HVD_OP_* */
-    const char *name;    /* equal on all ranks; NULL or "" lets the library number it per set and kind */
+    uint32_t flags; /* HVD_OP_* */
+    const char
+        *name; /* equal on all ranks; NULL or "" lets the library number it per set and kind */
     int32_t process_set; /* id, HVD_PROCESS_SET_GLOBAL for all */
     hvd_reduce_t reduce; /* allreduce, reducescatter */
     double prescale;     /* 0 counts as 1 only if struct hvd_op was zero-filled by hvd_op_init() */
     double postscale;
     int32_t root; /* broadcast: global rank */
     hvd_tensor_t input;
-    hvd_tensor_t output;   /* allreduce, broadcast: same shape, may be the input (in place). Others: data NULL
-                              = the library or `alloc_result` provides it */
+    hvd_tensor_t output;   /* allreduce, broadcast: same shape, may be the input (in place). Others:
+                              data NULL   = the library or `alloc_result` provides it */
     const int32_t *splits; /* alltoall: rows for each rank of the set; NULL = equal parts */
     int32_t splits_count;
     hvd_callback_t callback;
@@ -126,7 +129,8 @@ HVD_API void hvd_op_init(hvd_op_t *op, hvd_kind_t kind);
  * environment, then from the launcher that started us, then from the defaults. */
 typedef struct hvd_config {
     size_t struct_size;
-    int32_t rank, size; /* both 0: find out (HOROVOD_RANK, MPI, Slurm, torchrun, else a world of one) */
+    int32_t rank,
+        size; /* both 0: find out (HOROVOD_RANK, MPI, Slurm, torchrun, else a world of one) */
     int32_t local_rank, local_size, cross_rank, cross_size;
     const char *rendezvous; /* "unix:NAME" or "HOST:PORT" of the store */
     const void *key;        /* job key, key_bytes long (32) */
@@ -140,10 +144,12 @@ typedef struct hvd_config {
 } hvd_config_t;
 
 /* ---- life ---- */
-HVD_API hvd_status_t hvd_init(const hvd_config_t *config); /* config may be NULL; HVD_OK if already up */
-HVD_API void hvd_shutdown(void);                           /* collective; no-op if not up */
+HVD_API hvd_status_t
+hvd_init(const hvd_config_t *config); /* config may be NULL; HVD_OK if already up */
+HVD_API void hvd_shutdown(void);      /* collective; no-op if not up */
 HVD_API bool hvd_is_initialized(void);
-HVD_API const char *hvd_last_error(void); /* why the last call of this thread failed; "" if it did not */
+HVD_API const char *
+hvd_last_error(void); /* why the last call of this thread failed; "" if it did not */
 HVD_API const char *hvd_status_name(hvd_status_t status); /* "mismatch", "peer dead", ... */
 HVD_API hvd_status_class_t hvd_status_class(hvd_status_t status);
 HVD_API size_t hvd_dtype_bytes(hvd_dtype_t dtype);
@@ -160,9 +166,10 @@ HVD_API int32_t hvd_is_homogeneous(void); /* 1, 0, -1 */
 
 /* ---- process sets ---- */
 HVD_API hvd_status_t hvd_process_set_add(const int32_t *ranks, int32_t count,
-                                         int32_t *ret_id);                /* collective */
-HVD_API hvd_status_t hvd_process_set_remove(int32_t id);                  /* collective */
-HVD_API hvd_status_t hvd_process_set_rank(int32_t id, int32_t *ret_rank); /* INVALID if not a member */
+                                         int32_t *ret_id); /* collective */
+HVD_API hvd_status_t hvd_process_set_remove(int32_t id);   /* collective */
+HVD_API hvd_status_t hvd_process_set_rank(int32_t id,
+                                          int32_t *ret_rank); /* INVALID if not a member */
 HVD_API hvd_status_t hvd_process_set_size(int32_t id, int32_t *ret_size);
 HVD_API int32_t hvd_process_set_count(void);
 HVD_API void hvd_process_set_ids(int32_t *ret_ids); /* hvd_process_set_count() of them */
@@ -170,10 +177,11 @@ HVD_API hvd_status_t hvd_process_set_ranks(int32_t id, int32_t *ret_ranks);
 
 /* ---- ops ---- */
 HVD_API hvd_status_t hvd_submit(const hvd_op_t *op, hvd_handle_t *ret_handle);
-/* All or nothing: one handle for the group, complete after the last member, status = first error. Results
- * are read by member index. */
+/* All or nothing: one handle for the group, complete after the last member, status = first error.
+ * Results are read by member index. */
 HVD_API hvd_status_t hvd_submit_group(const hvd_op_t *ops, size_t count, hvd_handle_t *ret_handle);
-HVD_API hvd_status_t hvd_poll(hvd_handle_t handle); /* IN_PROGRESS, or the final status; never blocks */
+HVD_API hvd_status_t
+hvd_poll(hvd_handle_t handle); /* IN_PROGRESS, or the final status; never blocks */
 HVD_API hvd_status_t hvd_wait(hvd_handle_t handle, int64_t timeout_ms); /* < 0: until it ends */
 HVD_API const char *hvd_error(hvd_handle_t handle); /* why the op failed; valid until release */
 HVD_API void hvd_release(hvd_handle_t handle);      /* unknown handles are ignored */
@@ -181,16 +189,19 @@ HVD_API void hvd_release(hvd_handle_t handle);      /* unknown handles are ignor
 /* ---- results; valid after completion and before release ---- */
 HVD_API hvd_status_t hvd_result_shape(hvd_handle_t handle, int32_t index, int32_t *ret_ndim,
                                       int64_t ret_shape[HVD_DIMS_MAX]);
-HVD_API void *hvd_result_data(hvd_handle_t handle, int32_t index); /* the library's buffer; NULL if yours */
+HVD_API void *hvd_result_data(hvd_handle_t handle,
+                              int32_t index); /* the library's buffer; NULL if yours */
 /* Takes the buffer out of the handle; give it back with hvd_free(). NULL if there is none. */
 HVD_API void *hvd_result_take(hvd_handle_t handle, int32_t index);
-HVD_API hvd_status_t hvd_result_splits(hvd_handle_t handle, int32_t index, int32_t *ret_splits); /* alltoall:
-                                                                     one per rank of the set */
+HVD_API hvd_status_t hvd_result_splits(hvd_handle_t handle, int32_t index,
+                                       int32_t *ret_splits); /* alltoall:
+                                 one per rank of the set */
 HVD_API int32_t hvd_result_rank(hvd_handle_t handle); /* join: the global rank that joined last */
 
 /* ---- memory that peers on this host can reach ---- */
-HVD_API void *hvd_alloc(size_t bytes); /* 64-byte aligned, zeroed; NULL when full or not initialised */
-HVD_API void hvd_free(void *ptr);      /* of hvd_alloc() or hvd_result_take(); NULL is fine */
+HVD_API void *
+hvd_alloc(size_t bytes);          /* 64-byte aligned, zeroed; NULL when full or not initialised */
+HVD_API void hvd_free(void *ptr); /* of hvd_alloc() or hvd_result_take(); NULL is fine */
 HVD_API bool hvd_is_shared(const void *ptr, size_t bytes); /* wholly inside this rank's arena? */
 
 /* ---- timeline ---- */
@@ -211,8 +222,8 @@ typedef struct hvd_stats {
 } hvd_stats_t;
 HVD_API void hvd_stats(hvd_stats_t *ret_stats);
 
-/* What this build and machine can do now: "mpi", "gloo", "nccl", "ddl", "ccl", "cuda", "rocm", "shm",
- * "tcp"; 0 = no. Works before init. "gloo" is 1: our TCP plane fills its place. */
+/* What this build and machine can do now: "mpi", "gloo", "nccl", "ddl", "ccl", "cuda", "rocm",
+ * "shm", "tcp"; 0 = no. Works before init. "gloo" is 1: our TCP plane fills its place. */
 HVD_API int32_t hvd_feature(const char *name);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hvd_status.h - the one status enum, grouped by the largest thing that broke: the call or op, a link,
- * a peer, the job. Zero is success, positive means "not yet", negative is an error. */
+/* hvd_status.h - the one status enum, grouped by the largest thing that broke: the call or op, a
+ * link, a peer, the job. Zero is success, positive means "not yet", negative is an error. */
 #ifndef HOROVOD_HVD_STATUS_H
 #define HOROVOD_HVD_STATUS_H
 
@@ -14,13 +14,13 @@ typedef enum hvd_status {
     HVD_AGAIN = 2,       /* no room or nothing there right now; try later */
 
     /* the call or the op: nothing else is affected, the next call works */
-    HVD_ERR_INVALID = -1,         /* bad argument, unknown or foreign process set, bad splits or root */
-    HVD_ERR_DUPLICATE = -2,       /* an op of this name is still in flight */
-    HVD_ERR_MISMATCH = -3,        /* ranks submitted different dtype, shape, op, root, scale or device */
+    HVD_ERR_INVALID = -1,   /* bad argument, unknown or foreign process set, bad splits or root */
+    HVD_ERR_DUPLICATE = -2, /* an op of this name is still in flight */
+    HVD_ERR_MISMATCH = -3,  /* ranks submitted different dtype, shape, op, root, scale or device */
     HVD_ERR_UNSUPPORTED = -4,     /* this combination of op and dtype does not exist */
     HVD_ERR_ABORTED = -5,         /* the op was given up: its process set was removed */
     HVD_ERR_NOT_INITIALIZED = -6, /* hvd_init() has not been called, or this is a forked child */
-    HVD_ERR_LIMIT = -7,           /* a documented maximum was reached (ops in flight, sets, name length) */
+    HVD_ERR_LIMIT = -7, /* a documented maximum was reached (ops in flight, sets, name length) */
     HVD_ERR_NO_MEMORY = -8,
     HVD_ERR_TIMEOUT = -9, /* the caller's own time limit passed; the op goes on */
     HVD_ERR_CONFIG = -10, /* wrong or half-set environment or config */

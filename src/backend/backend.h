@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backend.h - runs a whole collective for a group of ranks. The second of our three tables.
  *
- * The engine has agreed with all members that this collective comes next in this group; a backend moves the
- * bytes, step by step, never blocking. One collective per group at a time; groups are independent.
+ * The engine has agreed with all members that this collective comes next in this group; a backend
+ * moves the bytes, step by step, never blocking. One collective per group at a time; groups are
+ * independent.
  *
  * Thread: token holder.  Start reading at backend/native/native.c. */
 #ifndef HVD_BACKEND_BACKEND_H
@@ -41,9 +42,10 @@ struct coll {
     int32_t root; /* index */
     const struct coll_part *parts;
     int32_t part_count; /* allreduce, allgather, reducescatter: 1 .. COLL_PARTS_MAX; others: 1 */
-    /* allgather: counts[p * size + i] elements that rank i gives to part p; out holds all, in rank order.
-     * reducescatter: counts[p * size + i] elements that rank i receives; `in` holds all, in rank order.
-     * alltoall: counts[i] elements for rank i out of `in`; recv_counts[i] from rank i into `out`. */
+    /* allgather: counts[p * size + i] elements that rank i gives to part p; out holds all, in rank
+     * order. reducescatter: counts[p * size + i] elements that rank i receives; `in` holds all, in
+     * rank order. alltoall: counts[i] elements for rank i out of `in`; recv_counts[i] from rank i
+     * into `out`. */
     const uint64_t *counts;
     const uint64_t *recv_counts;
 };
@@ -54,21 +56,22 @@ struct backend_group; /* a backend's own state for a group */
 struct backend_ops {
     uint32_t version;
     const char *name;
-    hvd_status_t (*group_open)(struct backend *b, const struct group *group, struct backend_group **ret,
-                               struct error *error);
+    hvd_status_t (*group_open)(struct backend *b, const struct group *group,
+                               struct backend_group **ret, struct error *error);
     void (*group_close)(struct backend *b, struct backend_group *g);
-    /* Begins; `coll` and what it points to stay valid until the end. Adasum allreduces come one part at a
-     * time or fused: the rule is per part. */
+    /* Begins; `coll` and what it points to stay valid until the end. Adasum allreduces come one
+     * part at a time or fused: the rule is per part. */
     hvd_status_t (*start)(struct backend *b, struct backend_group *g, const struct coll *coll,
                           struct error *error);
     /* HVD_IN_PROGRESS, HVD_OK, or an error (`error` says which). *ret_moved: anything happened. */
     hvd_status_t (*progress)(struct backend *b, struct backend_group *g, bool *ret_moved,
                              struct error *error);
-    /* Gives up the collective in progress without having changed any output: only legal when some member has
-     * not started it (a broken plan). `base` is a number that only grows, equal on all members: all later
-     * waves and streams are numbered from it. */
+    /* Gives up the collective in progress without having changed any output: only legal when some
+     * member has not started it (a broken plan). `base` is a number that only grows, equal on all
+     * members: all later waves and streams are numbered from it. */
     void (*reset)(struct backend *b, struct backend_group *g, uint64_t base);
-    const char *(*activity)(const struct backend_group *g); /* timeline name of what runs: "GLOO_ALLREDUCE" */
+    const char *(*activity)(
+        const struct backend_group *g); /* timeline name of what runs: "GLOO_ALLREDUCE" */
     void (*destroy)(struct backend *b);
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* codec.h - bounded little-endian writing and reading of plain values. No recursion, no allocation; the
- * first overrun or bad length sets `bad` and every later call is harmless, so a parser checks once at the
- * end. Used for every message. Thread: the owner's. */
+/* codec.h - bounded little-endian writing and reading of plain values. No recursion, no allocation;
+ * the first overrun or bad length sets `bad` and every later call is harmless, so a parser checks
+ * once at the end. Used for every message. Thread: the owner's. */
 #ifndef HVD_BASE_CODEC_H
 #define HVD_BASE_CODEC_H
 #include <stdbool.h>

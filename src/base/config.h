@@ -2,8 +2,8 @@
 /* config.h - every setting is one row of one table: environment name, type, default, field, help.
  *
  * Parsed once at init into an immutable struct config; printed by `horovodrun --print-config`; the
- * reference page in the docs is generated from it. An unknown HOROVOD_* name gives one warning with the
- * nearest match. Thread: any (read only).  Start reading at config_rows[] in config.c. */
+ * reference page in the docs is generated from it. An unknown HOROVOD_* name gives one warning with
+ * the nearest match. Thread: any (read only).  Start reading at config_rows[] in config.c. */
 #ifndef HVD_BASE_CONFIG_H
 #define HVD_BASE_CONFIG_H
 
@@ -23,12 +23,14 @@ struct config {
     char hostname[256];
     char rendezvous_addr[256]; /* HOROVOD_GLOO_RENDEZVOUS_ADDR */
     int64_t rendezvous_port;   /* HOROVOD_GLOO_RENDEZVOUS_PORT */
-    char rendezvous[256];      /* HOROVOD_RENDEZVOUS: "unix:NAME" or "HOST:PORT"; wins over the two above */
-    char key[129];             /* HOROVOD_KEY: hex job key; scrubbed from the environment after reading */
+    char rendezvous[256]; /* HOROVOD_RENDEZVOUS: "unix:NAME" or "HOST:PORT"; wins over the two above
+                           */
+    char key[129]; /* HOROVOD_KEY: hex job key; scrubbed from the environment after reading */
     char key_file[CONFIG_TEXT_MAX];
     int64_t key_fd; /* HOROVOD_KEY_FD: inherited descriptor, -1 = none */
     int64_t epoch;
-    char interfaces[CONFIG_TEXT_MAX]; /* HOROVOD_GLOO_IFACE / HOROVOD_INTERFACES: comma list, "" = all */
+    char interfaces[CONFIG_TEXT_MAX]; /* HOROVOD_GLOO_IFACE / HOROVOD_INTERFACES: comma list, "" =
+                                         all */
 
     /* engine */
     int64_t fusion_threshold_bytes;
@@ -45,17 +47,20 @@ struct config {
     /* waiting and failures */
     bool stall_check_disable;
     int64_t stall_check_time_s, stall_shutdown_time_s;
-    int64_t hung_warn_s, hung_error_s; /* HOROVOD_HUNG_WARN_SECONDS 5, HOROVOD_HUNG_ERROR_SECONDS 0 = never */
-    int64_t timeout_s;                 /* HOROVOD_GLOO_TIMEOUT_SECONDS: connect and control */
+    int64_t hung_warn_s,
+        hung_error_s;  /* HOROVOD_HUNG_WARN_SECONDS 5, HOROVOD_HUNG_ERROR_SECONDS 0 = never */
+    int64_t timeout_s; /* HOROVOD_GLOO_TIMEOUT_SECONDS: connect and control */
 
     /* transports and back ends */
     char controller[32], cpu_operations[32];
     bool shm_disable;        /* HOROVOD_SHM_DISABLE: TCP also on one host (tests) */
     int64_t cma;             /* HOROVOD_CMA: -1 measure, 0 never, 1 always */
-    int64_t arena_max_bytes; /* HOROVOD_ARENA_MAX: address space reserved per rank, 0 = by memory size */
+    int64_t arena_max_bytes; /* HOROVOD_ARENA_MAX: address space reserved per rank, 0 = by memory
+                                size */
     int64_t tcp_flows;       /* HOROVOD_TCP_FLOWS: bulk connections per pair of ranks */
     char security[16];       /* HOROVOD_SECURITY: auth | mac | tls | off */
-    char algorithm[64];      /* HOROVOD_ALLREDUCE_ALGORITHM: force a schedule by name (tests, benchmarks) */
+    char algorithm[64]; /* HOROVOD_ALLREDUCE_ALGORITHM: force a schedule by name (tests, benchmarks)
+                         */
     bool hierarchical_allreduce, hierarchical_allgather, torus_allreduce;
     int64_t adasum_chunk_bytes;
 
@@ -91,13 +96,14 @@ struct config_row {
 extern const struct config_row config_rows[];
 extern const size_t config_row_count;
 
-/* Fills `ret` from the defaults and the environment. A malformed number is an error that names variable
- * and value; unknown HOROVOD_* names and settings that are accepted but have no effect here are reported
- * through `warn` (may be NULL), once each. */
-hvd_status_t config_load(const struct os *os, struct config *ret, void (*warn)(void *arg, const char *text),
-                         void *arg, struct error *error);
+/* Fills `ret` from the defaults and the environment. A malformed number is an error that names
+ * variable and value; unknown HOROVOD_* names and settings that are accepted but have no effect
+ * here are reported through `warn` (may be NULL), once each. */
+hvd_status_t config_load(const struct os *os, struct config *ret,
+                         void (*warn)(void *arg, const char *text), void *arg, struct error *error);
 /* Formats one field; `ret_text` gets "" for an unset text. */
-void config_format(const struct config *config, const struct config_row *row, char *ret_text, size_t bytes);
+void config_format(const struct config *config, const struct config_row *row, char *ret_text,
+                   size_t bytes);
 bool config_is_set(const struct os *os, const char *name); /* explicitly in the environment? */
 
 #endif

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* log.h - log lines in the contract's format: `[YYYY-mm-dd HH:MM:SS.uuuuuu: W file:line] [rank]: text`.
+/* log.h - log lines in the contract's format: `[YYYY-mm-dd HH:MM:SS.uuuuuu: W file:line] [rank]:
+ * text`.
  *
- * Library code logs at debug level at the most, except for what a user must be told (stalls, failures).
- * Up to info goes to stdout, warnings and worse to stderr. Thread: any (one write per line). */
+ * Library code logs at debug level at the most, except for what a user must be told (stalls,
+ * failures). Up to info goes to stdout, warnings and worse to stderr. Thread: any (one write per
+ * line). */
 #ifndef HVD_BASE_LOG_H
 #define HVD_BASE_LOG_H
 
@@ -22,13 +24,13 @@ struct log {
 };
 
 bool log_level_parse(const char *text, enum log_level *ret_level); /* case-insensitive */
-void log_write(const struct log *log, enum log_level level, const char *file, int line, const char *format,
-               ...) __attribute__((format(printf, 5, 6)));
+void log_write(const struct log *log, enum log_level level, const char *file, int line,
+               const char *format, ...) __attribute__((format(printf, 5, 6)));
 
-#define LOG_AT(log, lvl, ...)                                                                                \
-    do {                                                                                                     \
-        if ((log) != NULL && (lvl) >= (log)->level)                                                          \
-            log_write((log), (lvl), __FILE__, __LINE__, __VA_ARGS__);                                        \
+#define LOG_AT(log, lvl, ...)                                                                      \
+    do {                                                                                           \
+        if ((log) != NULL && (lvl) >= (log)->level)                                                \
+            log_write((log), (lvl), __FILE__, __LINE__, __VA_ARGS__);                              \
     } while (0)
 
 #endif

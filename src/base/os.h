@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* os.h - the one door to the world: time, randomness, memory, sockets, files, threads.
  *
- * Everything above takes a `const struct os *` and calls through it, so that a test can fail the k-th
- * call, a simulator can give virtual time, and another platform is one more file (os_linux.c is ours).
- * Calls that can fail return a negative errno value on failure (-EAGAIN, -ENOMEM ...), never set errno.
- * Thread: any.  Owner: static tables.  Blocks: only where a name says so (poll, sleep, connect does not). */
+ * Everything above takes a `const struct os *` and calls through it, so that a test can fail the
+ * k-th call, a simulator can give virtual time, and another platform is one more file (os_linux.c
+ * is ours). Calls that can fail return a negative errno value on failure (-EAGAIN, -ENOMEM ...),
+ * never set errno. Thread: any.  Owner: static tables.  Blocks: only where a name says so (poll,
+ * sleep, connect does not). */
 #ifndef HVD_BASE_OS_H
 #define HVD_BASE_OS_H
 
@@ -31,7 +32,8 @@ struct os {
 
     /* memory; alloc() is zeroed */
     void *(*alloc)(void *ctx, size_t bytes);
-    void *(*resize)(void *ctx, void *ptr, size_t bytes); /* like realloc; new bytes are not zeroed */
+    void *(*resize)(void *ctx, void *ptr,
+                    size_t bytes); /* like realloc; new bytes are not zeroed */
     void (*free)(void *ctx, void *ptr);
 
     /* descriptors; all non-blocking and close-on-exec */
@@ -39,7 +41,8 @@ struct os {
     int (*bind)(void *ctx, int fd, const struct sockaddr *addr, unsigned len);
     int (*listen)(void *ctx, int fd, int backlog);
     int (*accept)(void *ctx, int fd, struct sockaddr *ret_addr, unsigned *len);
-    int (*connect)(void *ctx, int fd, const struct sockaddr *addr, unsigned len); /* -EINPROGRESS is normal */
+    int (*connect)(void *ctx, int fd, const struct sockaddr *addr,
+                   unsigned len); /* -EINPROGRESS is normal */
     int (*getsockname)(void *ctx, int fd, struct sockaddr *ret_addr, unsigned *len);
     int (*sockopt_get)(void *ctx, int fd, int level, int name, void *ret_value, unsigned *len);
     int (*sockopt_set)(void *ctx, int fd, int level, int name, const void *value, unsigned len);
@@ -60,23 +63,27 @@ struct os {
     int (*poll_add)(void *ctx, int poll_fd, int fd, void *tag, bool want_write);
     int (*poll_change)(void *ctx, int poll_fd, int fd, void *tag, bool want_write);
     int (*poll_remove)(void *ctx, int poll_fd, int fd);
-    int (*poll_wait)(void *ctx, int poll_fd, struct os_event *ret_events, int max, int64_t timeout_ns);
+    int (*poll_wait)(void *ctx, int poll_fd, struct os_event *ret_events, int max,
+                     int64_t timeout_ns);
     int (*bell_create)(void *ctx); /* a descriptor that polls readable after bell_ring */
     int (*bell_ring)(void *ctx, int bell_fd);
     int (*bell_clear)(void *ctx, int bell_fd);
 
     /* memory shared with other processes */
-    int (*memfd)(void *ctx, const char *name, uint64_t bytes); /* sparse, close-on-exec, sealed size */
-    void *(*map)(void *ctx, int fd, uint64_t bytes);           /* shared, read-write; NULL on failure */
+    int (*memfd)(void *ctx, const char *name,
+                 uint64_t bytes);                    /* sparse, close-on-exec, sealed size */
+    void *(*map)(void *ctx, int fd, uint64_t bytes); /* shared, read-write; NULL on failure */
     int (*unmap)(void *ctx, void *ptr, uint64_t bytes);
     int (*discard)(void *ctx, int fd, uint64_t offset, uint64_t bytes); /* give pages back */
     int64_t (*peer_read)(void *ctx, int32_t pid, const struct iovec *local, int nlocal,
                          const struct iovec *remote, int nremote); /* process_vm_readv */
     int32_t (*pid)(void *ctx);
-    int (*cpu_count)(void *ctx); /* cores this process may use: affinity and cgroup quota, at least 1 */
+    int (*cpu_count)(
+        void *ctx); /* cores this process may use: affinity and cgroup quota, at least 1 */
 
     /* threads and short waits */
-    int (*thread_start)(void *ctx, void *(*fn)(void *), void *arg, const char *name, void **ret_thread);
+    int (*thread_start)(void *ctx, void *(*fn)(void *), void *arg, const char *name,
+                        void **ret_thread);
     int (*thread_join)(void *ctx, void *thread);
     void (*yield)(void *ctx);
     void (*sleep_ns)(void *ctx, int64_t ns);
@@ -85,13 +92,15 @@ struct os {
     int (*futex_wake)(void *ctx, const uint32_t *word, int count);
 
     const char *(*env)(void *ctx, const char *name); /* the only getenv */
-    void (*env_each)(void *ctx, void (*fn)(void *arg, const char *name, const char *value), void *arg);
+    void (*env_each)(void *ctx, void (*fn)(void *arg, const char *name, const char *value),
+                     void *arg);
 };
 
 /* The real thing. */
 const struct os *os_host(void);
 
-/* Counts live allocations and all allocations ever made through os_host(): tests and hvd_stats(). */
+/* Counts live allocations and all allocations ever made through os_host(): tests and hvd_stats().
+ */
 void os_host_alloc_counts(uint64_t *ret_live, uint64_t *ret_total);
 
 /* Short forms. */

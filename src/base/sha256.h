@@ -21,8 +21,8 @@ struct hmac256 {
 void hmac256_init(struct hmac256 *h, const void *key, size_t key_bytes);
 void hmac256_update(struct hmac256 *h, const void *bytes, size_t n);
 void hmac256_final(struct hmac256 *h, uint8_t ret_mac[SHA256_BYTES]);
-void hkdf256(const void *key, size_t key_bytes, const void *salt, size_t salt_bytes, const void *label,
-             size_t label_bytes, void *ret_bytes, size_t n); /* n <= 255 * 32 */
-bool bytes_equal(const void *a, const void *b, size_t n);    /* constant time */
-void bytes_wipe(void *bytes, size_t n);                      /* not optimised away */
+void hkdf256(const void *key, size_t key_bytes, const void *salt, size_t salt_bytes,
+             const void *label, size_t label_bytes, void *ret_bytes, size_t n); /* n <= 255 * 32 */
+bool bytes_equal(const void *a, const void *b, size_t n);                       /* constant time */
+void bytes_wipe(void *bytes, size_t n); /* not optimised away */
 #endif

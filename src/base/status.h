@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* status.h - error records: the function that first knows a cause writes it, once; others pass it on.
+/* status.h - error records: the function that first knows a cause writes it, once; others pass it
+ * on.
  *
  * Thread: the record's owner.  Start reading at error_set(). */
 #ifndef HVD_BASE_STATUS_H

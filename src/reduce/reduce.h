@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reduce.h - arithmetic on tensors: op x dtype x instruction set, chosen once at run time.
  *
- * One kernel shape serves all: dst[d][i] = post(op over s of pre(src[s][i])) for all destinations d, in one
- * pass, sources added in index order (so results are the same on every rank that computes them).
- * Half types and bfloat16 accumulate in float32 and round once. Scaling follows the contract: float32 and
- * halves multiply in float by the factor cast to float; float64 in double; int32/int64/int8/uint8 multiply
- * in double and truncate toward zero, after prescale (each source) and again after postscale; other types
- * refuse scaling. Integers wrap around; bool: SUM and MAX are or, PRODUCT and MIN are and.
- * HVD_AVERAGE is SUM here: the caller folds 1/n into postscale. HVD_ADASUM is not a kernel op.
+ * One kernel shape serves all: dst[d][i] = post(op over s of pre(src[s][i])) for all destinations
+ * d, in one pass, sources added in index order (so results are the same on every rank that computes
+ * them). Half types and bfloat16 accumulate in float32 and round once. Scaling follows the
+ * contract: float32 and halves multiply in float by the factor cast to float; float64 in double;
+ * int32/int64/int8/uint8 multiply in double and truncate toward zero, after prescale (each source)
+ * and again after postscale; other types refuse scaling. Integers wrap around; bool: SUM and MAX
+ * are or, PRODUCT and MIN are and. HVD_AVERAGE is SUM here: the caller folds 1/n into postscale.
+ * HVD_ADASUM is not a kernel op.
  *
- * Thread: any.  Blocks: never.  No alignment is assumed.  Sources and destinations may be the same buffer
- * (exactly) but may not overlap otherwise.  Start reading at reduce_run(). */
+ * Thread: any.  Blocks: never.  No alignment is assumed.  Sources and destinations may be the same
+ * buffer (exactly) but may not overlap otherwise.  Start reading at reduce_run(). */
 #ifndef HVD_REDUCE_REDUCE_H
 #define HVD_REDUCE_REDUCE_H
 
@@ -38,7 +39,8 @@ struct reduce_job {
 
 /* HVD_ERR_UNSUPPORTED for a combination that does not exist. */
 hvd_status_t reduce_check(hvd_dtype_t dtype, hvd_reduce_t op, double prescale, double postscale);
-void reduce_run(const struct reduce_job *job); /* best instruction set of this CPU; job passed reduce_check */
+void reduce_run(
+    const struct reduce_job *job); /* best instruction set of this CPU; job passed reduce_check */
 void reduce_run_isa(enum reduce_isa isa, const struct reduce_job *job);
 bool reduce_has_isa(enum reduce_isa isa);
 const char *reduce_isa_name(enum reduce_isa isa);
@@ -47,10 +49,12 @@ void reduce_force_isa(enum reduce_isa isa); /* tests */
 /* x *= factor in place by the same rules. */
 void reduce_scale(hvd_dtype_t dtype, void *data, size_t count, double factor);
 
-/* Adasum: dot(a,b), |a|^2, |b|^2 in double over `count` elements; then a = ca*a + cb*b. float16, bfloat16,
- * float32, float64. */
-void reduce_adasum_dots(hvd_dtype_t dtype, const void *a, const void *b, size_t count, double ret_dots[3]);
-void reduce_adasum_combine(hvd_dtype_t dtype, void *a, const void *b, size_t count, double ca, double cb);
+/* Adasum: dot(a,b), |a|^2, |b|^2 in double over `count` elements; then a = ca*a + cb*b. float16,
+ * bfloat16, float32, float64. */
+void reduce_adasum_dots(hvd_dtype_t dtype, const void *a, const void *b, size_t count,
+                        double ret_dots[3]);
+void reduce_adasum_combine(hvd_dtype_t dtype, void *a, const void *b, size_t count, double ca,
+                           double cb);
 
 /* Conversions used by tests and by wire compression. */
 float reduce_half_to_float(uint16_t half);

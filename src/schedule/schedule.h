@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schedule.h - a collective algorithm is data: a pure function (collective, element count, rank, topology)
- * gives an array of steps; executors run them over transports, the simulator prices them, check.c proves
- * them. One file per algorithm, select.c chooses.
+/* schedule.h - a collective algorithm is data: a pure function (collective, element count, rank,
+ * topology) gives an array of steps; executors run them over transports, the simulator prices them,
+ * check.c proves them. One file per algorithm, select.c chooses.
  *
- * A schedule works on one rank's WORK buffer of `count` elements (input there at the start, result there at
- * the end) and a scratch buffer. Offsets and lengths are in elements. Steps of one channel run in order;
- * channels are independent of each other except that step `after` (if >= 0) of channel `after_channel` must
- * be complete. A SEND and the RECV that it matches have the same channel and are matched in order per
- * (sender, receiver, channel). A run of steps with `is_open` set may be posted together with the step
- * behind it (send and receive at once); an executor must not start a later step before them.
+ * A schedule works on one rank's WORK buffer of `count` elements (input there at the start, result
+ * there at the end) and a scratch buffer. Offsets and lengths are in elements. Steps of one channel
+ * run in order; channels are independent of each other except that step `after` (if >= 0) of
+ * channel `after_channel` must be complete. A SEND and the RECV that it matches have the same
+ * channel and are matched in order per (sender, receiver, channel). A run of steps with `is_open`
+ * set may be posted together with the step behind it (send and receive at once); an executor must
+ * not start a later step before them.
  *
  * Thread: any (pure).  Start reading at schedule_build() in select.c. */
 #ifndef HVD_SCHEDULE_SCHEDULE_H
@@ -24,7 +25,8 @@
 enum step_kind {
     STEP_SEND,        /* WORK[offset, +count) to peer */
     STEP_RECV,        /* from peer into WORK[offset, +count) */
-    STEP_RECV_REDUCE, /* from peer; WORK[offset, +count) = peer's op own, or own op peer if is_left */
+    STEP_RECV_REDUCE, /* from peer; WORK[offset, +count) = peer's op own, or own op peer if is_left
+                       */
     STEP_SEND_TEMP,   /* SCRATCH[offset, +count) to peer */
     STEP_RECV_TEMP,   /* from peer into SCRATCH[offset, +count) */
     STEP_COPY_OUT,    /* WORK[offset, +count) = SCRATCH[source, +count) */
@@ -32,7 +34,8 @@ enum step_kind {
     /* waves among the ranks of one host, in sight of each other's WORK */
     STEP_PUBLISH,     /* my part of wave `wave` is in place */
     STEP_AWAIT,       /* until every rank of my host has published wave `wave` */
-    STEP_REDUCE_HOST, /* WORK[offset, +count) of all ranks of my host reduced in rank order, stored to mine */
+    STEP_REDUCE_HOST, /* WORK[offset, +count) of all ranks of my host reduced in rank order, stored
+                         to mine */
     STEP_REDUCE_ALL,  /* the same, stored to the WORK of all of them */
     STEP_SPREAD       /* my WORK[offset, +count) copied to the WORK of all ranks of my host */
 };
@@ -80,29 +83,33 @@ struct schedule {
 void schedule_init(struct schedule *s, const struct os *os);
 void schedule_destroy(struct schedule *s);
 
-/* Allreduce of `count` elements of `element_bytes` for `rank` of the group. Reuses `s`'s memory. AUTO chooses
- * by size and topology; the choice depends only on arguments that are equal on all ranks. */
-hvd_status_t schedule_allreduce(struct schedule *s, enum schedule_algorithm algorithm, uint64_t count,
-                                size_t element_bytes, int32_t rank, const struct topology *topology,
-                                struct error *error);
+/* Allreduce of `count` elements of `element_bytes` for `rank` of the group. Reuses `s`'s memory.
+ * AUTO chooses by size and topology; the choice depends only on arguments that are equal on all
+ * ranks. */
+hvd_status_t schedule_allreduce(struct schedule *s, enum schedule_algorithm algorithm,
+                                uint64_t count, size_t element_bytes, int32_t rank,
+                                const struct topology *topology, struct error *error);
 enum schedule_algorithm schedule_select(uint64_t bytes, const struct topology *topology);
 const char *schedule_algorithm_name(enum schedule_algorithm algorithm);
 bool schedule_algorithm_parse(const char *name, enum schedule_algorithm *ret);
 
-/* Broadcast of `count` elements from `root` (binomial for small, scatter + ring allgather for large). */
-hvd_status_t schedule_broadcast(struct schedule *s, uint64_t count, size_t element_bytes, int32_t root,
-                                int32_t rank, const struct topology *topology, struct error *error);
-/* WORK holds the whole result; rank i's part is [offsets[i], +counts[i]). At the start each rank's own part
- * is in place. */
+/* Broadcast of `count` elements from `root` (binomial for small, scatter + ring allgather for
+ * large). */
+hvd_status_t schedule_broadcast(struct schedule *s, uint64_t count, size_t element_bytes,
+                                int32_t root, int32_t rank, const struct topology *topology,
+                                struct error *error);
+/* WORK holds the whole result; rank i's part is [offsets[i], +counts[i]). At the start each rank's
+ * own part is in place. */
 hvd_status_t schedule_allgather(struct schedule *s, const uint64_t *offsets, const uint64_t *counts,
                                 int32_t rank, const struct topology *topology, struct error *error);
 /* WORK holds the whole input; at the end [offsets[rank], +counts[rank]) holds the reduction. */
-hvd_status_t schedule_reducescatter(struct schedule *s, const uint64_t *offsets, const uint64_t *counts,
-                                    int32_t rank, const struct topology *topology, struct error *error);
+hvd_status_t schedule_reducescatter(struct schedule *s, const uint64_t *offsets,
+                                    const uint64_t *counts, int32_t rank,
+                                    const struct topology *topology, struct error *error);
 
-/* Proves an allreduce schedule: runs all ranks' schedules symbolically, in several interleavings, and
- * checks that every element of every rank's result holds every rank's contribution exactly once, that
- * sends and receives match, and that no step reads what another may still be writing. */
+/* Proves an allreduce schedule: runs all ranks' schedules symbolically, in several interleavings,
+ * and checks that every element of every rank's result holds every rank's contribution exactly
+ * once, that sends and receives match, and that no step reads what another may still be writing. */
 hvd_status_t schedule_check(enum schedule_algorithm algorithm, uint64_t count,
                             const struct topology *topology, struct error *error);
 

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transport.h - bytes between ranks. One of the three tables that are our only polymorphism.
  *
- * A transport serves a set of peers (world ranks). It carries two kinds of traffic, which never block
- * each other:
- *   messages  small, whole, reliable, ordered per peer: the control plane (at most TRANSPORT_MESSAGE_MAX)
- *   bulk      byte streams numbered per peer; a send and a receive of equal length are matched in order
- *             within one stream; nothing is delivered for which no receive was posted
- * and where it can (shm) it gives direct sight of a peer's arena.
+ * A transport serves a set of peers (world ranks). It carries two kinds of traffic, which never
+ * block each other: messages  small, whole, reliable, ordered per peer: the control plane (at most
+ * TRANSPORT_MESSAGE_MAX) bulk      byte streams numbered per peer; a send and a receive of equal
+ * length are matched in order within one stream; nothing is delivered for which no receive was
+ * posted and where it can (shm) it gives direct sight of a peer's arena.
  *
  * Thread: whoever holds the engine's token; callbacks run inside progress().  Blocks: never.
- * A request is caller-owned memory that must stay put until it is complete. Nothing is allocated per
- * message or request in steady state. After a peer is down all its requests end with its error and new
- * ones fail at once. Every implementation passes tests/unit/transport_conformance.h. */
+ * A request is caller-owned memory that must stay put until it is complete. Nothing is allocated
+ * per message or request in steady state. After a peer is down all its requests end with its error
+ * and new ones fail at once. Every implementation passes tests/unit/transport_conformance.h. */
 #ifndef HVD_TRANSPORT_TRANSPORT_H
 #define HVD_TRANSPORT_TRANSPORT_H
 
@@ -54,23 +53,25 @@ struct transport_ops {
 
     bool (*reaches)(const struct transport *t, int32_t peer);
 
-    /* HVD_OK: taken (copied or sent). HVD_AGAIN: no room now, call again after progress(). Error: peer down.
+    /* HVD_OK: taken (copied or sent). HVD_AGAIN: no room now, call again after progress(). Error:
+     * peer down.
      */
     hvd_status_t (*message_send)(struct transport *t, int32_t peer, const void *bytes, size_t n);
 
     /* Post a transfer; completes in progress(). n may be 0. */
-    hvd_status_t (*bulk_send)(struct transport *t, int32_t peer, uint32_t stream, const void *bytes, size_t n,
-                              struct transport_req *req);
-    hvd_status_t (*bulk_recv)(struct transport *t, int32_t peer, uint32_t stream, void *bytes, size_t n,
-                              struct transport_req *req);
+    hvd_status_t (*bulk_send)(struct transport *t, int32_t peer, uint32_t stream, const void *bytes,
+                              size_t n, struct transport_req *req);
+    hvd_status_t (*bulk_recv)(struct transport *t, int32_t peer, uint32_t stream, void *bytes,
+                              size_t n, struct transport_req *req);
     /* Forget a posted transfer that will not be needed (a broken plan, an aborted batch). */
     void (*bulk_cancel)(struct transport *t, struct transport_req *req);
 
     /* Move what can be moved now; true if anything happened. `now_ns` is os->now_ns(). */
     bool (*progress)(struct transport *t, int64_t now_ns);
 
-    /* Before the driver sleeps: true promises that a later event makes `poll_fd` (see open) readable. Does
-     * what is needed so that peers ring; undone by sleep_end. false: something is there already. */
+    /* Before the driver sleeps: true promises that a later event makes `poll_fd` (see open)
+     * readable. Does what is needed so that peers ring; undone by sleep_end. false: something is
+     * there already. */
     bool (*sleep_begin)(struct transport *t);
     void (*sleep_end)(struct transport *t);
 
@@ -94,7 +95,7 @@ struct transport { /* every implementation starts with this */
 struct endpoint {
     int32_t rank;
     int32_t pid;
-    char host_id[64];   /* equal only for ranks that can share memory: boot id + network namespace */
+    char host_id[64]; /* equal only for ranks that can share memory: boot id + network namespace */
     char host_name[64]; /* for people */
     char unix_name[96]; /* abstract Unix socket for shm, "" = none */
     uint16_t tcp_port;  /* 0 = none */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* handshake.h - mutual challenge and response at the start of every link, as a non-blocking state machine.
+/* handshake.h - mutual challenge and response at the start of every link, as a non-blocking state
+ * machine.
  *
- * Both sides send a nonce and prove knowledge of the 32-byte job key by HMAC-SHA256 over (label, version,
- * purpose, epoch, both ranks, role, both nonces); directions have different labels, so nothing can be
- * reflected or replayed. Fixed 128-byte messages; the caller sets the deadline (5 s) and the number of
- * pending ones. HKDF of the key and both nonces gives one key per direction.
+ * Both sides send a nonce and prove knowledge of the 32-byte job key by HMAC-SHA256 over (label,
+ * version, purpose, epoch, both ranks, role, both nonces); directions have different labels, so
+ * nothing can be reflected or replayed. Fixed 128-byte messages; the caller sets the deadline (5 s)
+ * and the number of pending ones. HKDF of the key and both nonces gives one key per direction.
  *
  * Thread: the link's owner.  Blocks: never.  Start reading at handshake_step(). */
 #ifndef HVD_WIRE_HANDSHAKE_H
@@ -20,7 +21,12 @@
 #define HANDSHAKE_VERSION  1u
 #define HANDSHAKE_ANY_RANK (-1)
 
-enum handshake_purpose { HANDSHAKE_STORE = 1, HANDSHAKE_SHM = 2, HANDSHAKE_TCP = 3, HANDSHAKE_AGENT = 4 };
+enum handshake_purpose {
+    HANDSHAKE_STORE = 1,
+    HANDSHAKE_SHM = 2,
+    HANDSHAKE_TCP = 3,
+    HANDSHAKE_AGENT = 4
+};
 
 struct handshake {
     uint8_t key[32];
@@ -28,9 +34,9 @@ struct handshake {
     bool is_dialer;
     uint64_t epoch;
     int32_t self_rank;
-    int32_t peer_rank;                  /* in: expected, or HANDSHAKE_ANY_RANK; out: proven */
-    uint32_t word;                      /* in: told to the peer under the MAC (e.g. the number of a flow) */
-    uint32_t peer_word;                 /* out */
+    int32_t peer_rank;  /* in: expected, or HANDSHAKE_ANY_RANK; out: proven */
+    uint32_t word;      /* in: told to the peer under the MAC (e.g. the number of a flow) */
+    uint32_t peer_word; /* out */
     uint8_t send_key[32], recv_key[32]; /* out */
     /* the machine's own */
     int state;
@@ -39,11 +45,11 @@ struct handshake {
     uint32_t out_done, out_size, in_done;
 };
 
-hvd_status_t handshake_begin(struct handshake *h, const struct os *os, enum handshake_purpose purpose,
-                             bool is_dialer, const uint8_t key[32], uint64_t epoch, int32_t self_rank,
-                             int32_t peer_rank, uint32_t word);
-/* HVD_IN_PROGRESS: call again when the socket is ready. HVD_OK: proven. HVD_ERR_AUTH, _STALE (right key,
- * other epoch), _LINK: close the socket; `error` says why in plain words. */
+hvd_status_t handshake_begin(struct handshake *h, const struct os *os,
+                             enum handshake_purpose purpose, bool is_dialer, const uint8_t key[32],
+                             uint64_t epoch, int32_t self_rank, int32_t peer_rank, uint32_t word);
+/* HVD_IN_PROGRESS: call again when the socket is ready. HVD_OK: proven. HVD_ERR_AUTH, _STALE (right
+ * key, other epoch), _LINK: close the socket; `error` says why in plain words. */
 hvd_status_t handshake_step(struct handshake *h, const struct os *os, int fd, struct error *error);
 bool handshake_wants_write(const struct handshake *h);
 void handshake_end(struct handshake *h); /* wipes keys */

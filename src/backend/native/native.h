@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* native.h - our own collectives: in sight of each other on one host (host*.c), by schedules over transports
- * between hosts (net*.c), and both together.
+/* native.h - our own collectives: in sight of each other on one host (host*.c), by schedules over
+ * transports between hosts (net*.c), and both together.
  *
  * Thread: token holder.  Start reading at native_create(). */
 #ifndef HVD_BACKEND_NATIVE_H
@@ -10,8 +10,8 @@
 
 struct shm;
 
-/* How to reach each world rank. routes[r] is the transport for rank r (NULL for oneself). `shm` may be NULL
- * (simulation, TCP only). */
+/* How to reach each world rank. routes[r] is the transport for rank r (NULL for oneself). `shm` may
+ * be NULL (simulation, TCP only). */
 struct native_routes {
     struct transport *const *routes;
     int32_t world_size;
@@ -20,14 +20,16 @@ struct native_routes {
 };
 
 hvd_status_t native_create(const struct os *os, const struct config *config,
-                           const struct native_routes *routes, struct backend **ret, struct error *error);
+                           const struct native_routes *routes, struct backend **ret,
+                           struct error *error);
 
 /* --- the two halves behind native.c; each is a state machine for one collective at a time --- */
 
 /* host.h: every member of the group sees every other (group->is_one_host). */
 struct host_coll;
 hvd_status_t host_coll_create(const struct os *os, const struct config *config, struct shm *shm,
-                              const struct group *group, struct host_coll **ret, struct error *error);
+                              const struct group *group, struct host_coll **ret,
+                              struct error *error);
 void host_coll_destroy(struct host_coll *h);
 hvd_status_t host_coll_start(struct host_coll *h, const struct coll *coll, struct error *error);
 hvd_status_t host_coll_progress(struct host_coll *h, bool *ret_moved, struct error *error);

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shm.h - ranks of one host: memfd arenas passed over Unix sockets.
  *
- * Each rank owns one sparse memfd, mapped by every peer of the host: a header, for every process set a
- * board (below), message and bulk rings from each peer (owned by the receiver), a staging area, and the
- * arena heap that hvd_alloc() and gradients use. Pages nobody touches cost nothing, so nothing has to be
- * sized in advance and /dev/shm is not involved. A peer's death is seen by its closed Unix socket.
+ * Each rank owns one sparse memfd, mapped by every peer of the host: a header, for every process
+ * set a board (below), message and bulk rings from each peer (owned by the receiver), a staging
+ * area, and the arena heap that hvd_alloc() and gradients use. Pages nobody touches cost nothing,
+ * so nothing has to be sized in advance and /dev/shm is not involved. A peer's death is seen by its
+ * closed Unix socket.
  *
- * Sleeping: a rank that is about to sleep publishes it in its header; who writes something for it then
- * rings its bell (an eventfd passed with the memfd). While it is awake no system call is made.
+ * Sleeping: a rank that is about to sleep publishes it in its header; who writes something for it
+ * then rings its bell (an eventfd passed with the memfd). While it is awake no system call is made.
  *
- * Boards: one per (rank, process set id), written only by the owner. `phase` only grows; a collective is a
- * sequence of waves: everyone publishes phase k, then awaits phase k of all members. Two slots, used by
- * turns, carry what goes with a wave: what a rank wrote in wave k may be overwritten in wave k + 2, because
- * by then every member has published k + 1 and so has finished with k.
+ * Boards: one per (rank, process set id), written only by the owner. `phase` only grows; a
+ * collective is a sequence of waves: everyone publishes phase k, then awaits phase k of all
+ * members. Two slots, used by turns, carry what goes with a wave: what a rank wrote in wave k may
+ * be overwritten in wave k + 2, because by then every member has published k + 1 and so has
+ * finished with k.
  *
  * Thread: token holder.  Start reading at shm_create(). */
 #ifndef HVD_TRANSPORT_SHM_H
@@ -40,25 +42,29 @@ struct shm_board {
 
 struct shm; /* starts with struct transport */
 
-/* Step 1: own segment, bell and listening Unix socket; fills unix_name and host_id of `ret_self`. */
+/* Step 1: own segment, bell and listening Unix socket; fills unix_name and host_id of `ret_self`.
+ */
 hvd_status_t shm_create(const struct os *os, const struct config *config, int32_t rank,
                         struct endpoint *ret_self, struct shm **ret, struct error *error);
-/* Step 2: connect to all peers of the same host among `all` (world order), authenticated by the key and
- * bound to the epoch; maps their segments. A co-located peer whose socket can't be reached is not an error:
- * reaches() says false for it. Uses poll_fd for its bell and sockets. Blocks at most config->timeout_s. */
-hvd_status_t shm_connect(struct shm *shm, const struct endpoint *all, int32_t count, const uint8_t key[32],
-                         uint64_t epoch, int poll_fd, const struct transport_events *events,
-                         struct error *error);
+/* Step 2: connect to all peers of the same host among `all` (world order), authenticated by the key
+ * and bound to the epoch; maps their segments. A co-located peer whose socket can't be reached is
+ * not an error: reaches() says false for it. Uses poll_fd for its bell and sockets. Blocks at most
+ * config->timeout_s. */
+hvd_status_t shm_connect(struct shm *shm, const struct endpoint *all, int32_t count,
+                         const uint8_t key[32], uint64_t epoch, int poll_fd,
+                         const struct transport_events *events, struct error *error);
 
 struct transport *shm_transport(struct shm *shm);
 
-/* For collectives that work in sight of each other. `set` is a process set id. NULL for unreachable peers. */
+/* For collectives that work in sight of each other. `set` is a process set id. NULL for unreachable
+ * peers. */
 struct shm_board *shm_board(const struct shm *shm, int32_t peer, int32_t set);
 uint8_t *shm_staging(const struct shm *shm, int32_t peer); /* SHM_STAGING_BYTES */
 int32_t shm_peer_pid(const struct shm *shm, int32_t peer);
 bool shm_is_peer_down(const struct shm *shm, int32_t peer);
 
-/* The arena heap of this rank. Addresses are in this process's mapping; offsets are the same for all. */
+/* The arena heap of this rank. Addresses are in this process's mapping; offsets are the same for
+ * all. */
 void *shm_heap_alloc(struct shm *shm,
                      size_t bytes); /* 4 KiB-aligned for large, 64 for small; zeroed; any thread */
 void shm_heap_free(struct shm *shm, void *ptr); /* returns whole pages to the system; any thread */

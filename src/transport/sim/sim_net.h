@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sim_net.h - links between many ranks in one process, in virtual time, from a seed.
  *
- * Messages and bulk bytes take a seeded delay (order is kept per peer and kind, as on a real link; links
- * overtake each other freely). Faults: crash (links close after a delay), hang (nothing moves), slow.
- * Same seed, same run. Thread: one.  Start reading at sim_net_create(). */
+ * Messages and bulk bytes take a seeded delay (order is kept per peer and kind, as on a real link;
+ * links overtake each other freely). Faults: crash (links close after a delay), hang (nothing
+ * moves), slow. Same seed, same run. Thread: one.  Start reading at sim_net_create(). */
 #ifndef HVD_TRANSPORT_SIM_NET_H
 #define HVD_TRANSPORT_SIM_NET_H
 
@@ -21,9 +21,11 @@ struct sim_net_options {
 struct sim_net *sim_net_create(const struct os *os, const struct sim_net_options *options);
 void sim_net_destroy(struct sim_net *net);
 int64_t sim_net_now_ns(const struct sim_net *net);
-/* Advances to the next event not later than `limit_ns`; false: nothing left before it (time = limit). */
+/* Advances to the next event not later than `limit_ns`; false: nothing left before it (time =
+ * limit). */
 bool sim_net_advance(struct sim_net *net, int64_t limit_ns);
-struct transport *sim_net_open(struct sim_net *net, int32_t rank, const struct transport_events *events);
+struct transport *sim_net_open(struct sim_net *net, int32_t rank,
+                               const struct transport_events *events);
 void sim_net_crash(struct sim_net *net, int32_t rank); /* peers are told after a delay */
 void sim_net_hang(struct sim_net *net, int32_t rank, bool is_hung);
 uint64_t sim_net_random(struct sim_net *net);

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tcp.h - ranks of different hosts: authenticated TCP links, CRC32C on every frame.
  *
- * One control connection and config->tcp_flows bulk connections per pair of ranks; the higher rank dials
- * all candidate addresses in parallel and keeps the first that answers and authenticates. Bulk stream s
- * uses flow s % flows. A frame that is garbage, truncated, oversized, of another epoch or fails its
- * checksum closes the link; the peer is then down. Heartbeats on the control connection when idle.
+ * One control connection and config->tcp_flows bulk connections per pair of ranks; the higher rank
+ * dials all candidate addresses in parallel and keeps the first that answers and authenticates.
+ * Bulk stream s uses flow s % flows. A frame that is garbage, truncated, oversized, of another
+ * epoch or fails its checksum closes the link; the peer is then down. Heartbeats on the control
+ * connection when idle.
  *
- * Bulk data that arrives for a stream with no posted receive stays in the socket, unless another stream of
- * the same flow has a receive posted: then it is set aside, so that streams never wait for each other.
+ * Bulk data that arrives for a stream with no posted receive stays in the socket, unless another
+ * stream of the same flow has a receive posted: then it is set aside, so that streams never wait
+ * for each other.
  *
  * Thread: token holder.  Start reading at tcp_create(). */
 #ifndef HVD_TRANSPORT_TCP_H
@@ -18,17 +20,19 @@
 
 struct tcp; /* starts with struct transport */
 
-/* Step 1: listens on the chosen addresses (config->interfaces; one host only: loopback; never a wildcard);
- * fills tcp_port and addresses of `ret_self`. */
-hvd_status_t tcp_create(const struct os *os, const struct config *config, int32_t rank, bool is_single_host,
-                        struct endpoint *ret_self, struct tcp **ret, struct error *error);
-/* Step 2: links to every rank r of `all` for which wanted[r] is true. Blocks at most config->timeout_s; the
- * error names the rank, its host and the addresses tried. */
-hvd_status_t tcp_connect(struct tcp *tcp, const struct endpoint *all, int32_t count, const bool *wanted,
-                         const uint8_t key[32], uint64_t epoch, int poll_fd,
+/* Step 1: listens on the chosen addresses (config->interfaces; one host only: loopback; never a
+ * wildcard); fills tcp_port and addresses of `ret_self`. */
+hvd_status_t tcp_create(const struct os *os, const struct config *config, int32_t rank,
+                        bool is_single_host, struct endpoint *ret_self, struct tcp **ret,
+                        struct error *error);
+/* Step 2: links to every rank r of `all` for which wanted[r] is true. Blocks at most
+ * config->timeout_s; the error names the rank, its host and the addresses tried. */
+hvd_status_t tcp_connect(struct tcp *tcp, const struct endpoint *all, int32_t count,
+                         const bool *wanted, const uint8_t key[32], uint64_t epoch, int poll_fd,
                          const struct transport_events *events, struct error *error);
 struct transport *tcp_transport(struct tcp *tcp);
-/* The poller saw an event tagged with one of our descriptors; only marks it, progress() works on it. */
+/* The poller saw an event tagged with one of our descriptors; only marks it, progress() works on
+ * it. */
 void tcp_event(struct tcp *tcp, const struct os_event *event);
 
 #endif
