@@ -96,8 +96,10 @@ typedef void *(*hvd_alloc_result_t)(void *arg, int32_t index, int32_t ndim, cons
 
 enum {
     HVD_OP_AUTO_RELEASE = 1u << 0, /* release the handle after the callback */
-    HVD_OP_NAME_HOLD = 1u << 1 /* the name stays taken until the handle is polled done, waited for
-                                  or released (the PyTorch rule); else it is free at completion */
+    HVD_OP_NAME_HOLD = 1u << 1, /* the name stays taken until the handle is polled done, waited for
+                                   or released, or 1 ms has passed (the PyTorch rule); else it is
+                                   free at completion */
+    HVD_OP_WAITED = 1u << 2     /* the caller waits for it at once: nobody else need be woken */
 };
 
 /* One tensor to communicate. Zero-fill it, set struct_size = sizeof, then what the kind needs. */
