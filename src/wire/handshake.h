@@ -5,7 +5,8 @@
  * Both sides send a nonce and prove knowledge of the 32-byte job key by HMAC-SHA256 over (label,
  * version, purpose, epoch, both ranks, role, both nonces); directions have different labels, so
  * nothing can be reflected or replayed. Fixed 128-byte messages; the caller sets the deadline (5 s)
- * and the number of pending ones. HKDF of the key and both nonces gives one key per direction.
+ * and the number of pending ones. HKDF of the key and a hash of both hellos gives one key per
+ * direction. Not a byte behind the handshake is read, so frames may follow at once.
  *
  * Thread: the link's owner.  Blocks: never.  Start reading at handshake_step(). */
 #ifndef HVD_WIRE_HANDSHAKE_H
@@ -20,6 +21,8 @@
 #define HANDSHAKE_BYTES    128
 #define HANDSHAKE_VERSION  1u
 #define HANDSHAKE_ANY_RANK (-1)
+/* For a service that outlives epochs (the store, the agent): matches every epoch of the peer. */
+#define HANDSHAKE_ANY_EPOCH UINT64_MAX
 
 enum handshake_purpose {
     HANDSHAKE_STORE = 1,
@@ -41,6 +44,8 @@ struct handshake {
     /* the machine's own */
     int state;
     uint8_t nonce[32], peer_nonce[32];
+    uint8_t transcript[32]; /* hash of both hellos: binds the proofs and the link keys to them */
+    uint64_t peer_epoch;
     uint8_t out[HANDSHAKE_BYTES], in[HANDSHAKE_BYTES];
     uint32_t out_done, out_size, in_done;
 };
