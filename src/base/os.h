@@ -87,13 +87,16 @@ struct os {
     int (*thread_join)(void *ctx, void *thread);
     void (*yield)(void *ctx);
     void (*sleep_ns)(void *ctx, int64_t ns);
-    /* process-private futex: wait while *word == expected, at most timeout_ns (< 0: no limit) */
+    /* process-private futex: wait while *word == expected, at most timeout_ns (< 0: no limit);
+     * 0 = look again, -EAGAIN = it had another value, -ETIMEDOUT. wake gives the number woken. */
     int (*futex_wait)(void *ctx, const uint32_t *word, uint32_t expected, int64_t timeout_ns);
     int (*futex_wake)(void *ctx, const uint32_t *word, int count);
 
     const char *(*env)(void *ctx, const char *name); /* the only getenv */
     void (*env_each)(void *ctx, void (*fn)(void *arg, const char *name, const char *value),
                      void *arg);
+    /* empties a value where it lies, so that neither children nor /proc show it; may be NULL */
+    void (*env_wipe)(void *ctx, const char *name);
 };
 
 /* The real thing. */
