@@ -140,7 +140,7 @@ def check_file(path):
 def main():
     files = []
     for folder in ("include", "src", "launcher", "sim", "bindings"):
-        files += sorted((ROOT / folder).rglob("*.[ch]"))
+        files += sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in (".c", ".h", ".inc"))
     problems = [problem for path in files for problem in check_file(path)]
     for problem in problems:
         print(problem, file=sys.stderr)

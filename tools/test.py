@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Run every check of the project, fast ones first, and close with one line of counts.
+
+    tools/test.py                 all steps
+    tools/test.py lint release    only these
+    tools/test.py --list          their names
+
+A step that fails does not stop the others, so that one run tells everything. The closing line sums
+the CTest tests of the release, sanitizer and simulation runs, the fuzz targets and pytest; a step
+that failed without a failing test (a build error, say) counts as one failure.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+REPORTS = ROOT / "build" / "reports"
+JOBS = os.environ.get("JOBS") or str(os.cpu_count() or 1)
+FUZZ_SECONDS = int(os.environ.get("FUZZ_SECONDS") or 5)
+
+
+class Counts:
+    def __init__(self, passed=0, failed=0, skipped=0):
+        self.passed, self.failed, self.skipped = passed, failed, skipped
+
+    def add(self, other):
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+
+    def __str__(self):
+        text = f"{self.passed} passed, {self.failed} failed"
+        return text + (f", {self.skipped} skipped" if self.skipped else "")
+
+
+class StepError(Exception):
+    """A command of the step failed, and no test tells so."""
+
+
+def run(*command, check=True, env=None):
+    result = subprocess.run([str(part) for part in command], cwd=ROOT, env=env, check=False)
+    if check and result.returncode != 0:
+        raise StepError(f"{command[0]} ended with {result.returncode}")
+    return result.returncode
+
+
+def venv(stack):
+    result = subprocess.run(
+        [ROOT / "tools" / "venv.sh", stack], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
+    )
+    if result.returncode != 0:
+        raise StepError(f"no environment for {stack}")
+    return Path(result.stdout.strip())
+
+
+def build(preset):
+    cmake = ("cmake", "--preset", preset, "-Wno-dev", "--log-level=WARNING")
+    run(*cmake)
+    run("cmake", "--build", "--preset", preset, "--", "-j", JOBS, "-k", "0", "--quiet")
+
+
+def read_junit(path):
+    """Counts of a JUnit file, as CTest and pytest write it."""
+    counts = Counts()
+    for case in ElementTree.parse(path).getroot().iter("testcase"):
+        kinds = {child.tag for child in case}
+        if kinds & {"failure", "error"} or case.get("status") == "fail":
+            counts.failed += 1
+        elif "skipped" in kinds or case.get("status") in ("notrun", "disabled"):
+            counts.skipped += 1
+        else:
+            counts.passed += 1
+    return counts
+
+
+def ctest(preset, labels):
+    report = REPORTS / f"ctest-{preset}-{labels.replace('|', '-')}.xml"
+    report.unlink(missing_ok=True)
+    code = run(
+        *("ctest", "--test-dir", f"build/{preset}", "-j", JOBS, "-L", f"^({labels})$"),
+        *("--output-on-failure", "--no-tests=ignore", "--output-junit", report),
+        check=False,
+    )
+    counts = read_junit(report) if report.exists() else Counts()
+    if code != 0 and not counts.failed:
+        raise StepError(f"ctest ended with {code}")
+    return counts
+
+
+def step_lint():
+    run("tools/lint.sh")
+    return Counts()
+
+
+def step_release():
+    build("release")
+    return ctest("release", "lint|unit")
+
+
+def step_clang():
+    build("clang-release")
+    return Counts()
+
+
+def step_asan():
+    build("asan")
+    return ctest("asan", "unit|sim|mp")
+
+
+def step_tsan():
+    build("tsan")
+    return ctest("tsan", "unit|sim|mp")
+
+
+def step_fuzz():
+    build("fuzz")
+    counts = Counts()
+    for target in sorted((ROOT / "build/fuzz/fuzz").glob("fuzz_*")):
+        if not os.access(target, os.X_OK) or target.is_dir():
+            continue
+        found = ROOT / "build/fuzz/corpus" / target.name
+        found.mkdir(parents=True, exist_ok=True)
+        seeds = ROOT / "tests/fuzz/corpus" / target.name.removeprefix("fuzz_")
+        command = [target, f"-max_total_time={FUZZ_SECONDS}", "-timeout=20", "-rss_limit_mb=2048"]
+        command += [f"-artifact_prefix={found.parent}/", "-verbosity=0", "-print_final_stats=0"]
+        command += [found] + ([seeds] if seeds.is_dir() else [])
+        is_ok = run(*command, check=False) == 0
+        print(f"fuzz: {target.name} {'ok' if is_ok else 'FAILED'}", flush=True)
+        counts.add(Counts(passed=int(is_ok), failed=int(not is_ok)))
+    return counts
+
+
+def step_sim():
+    build("release")
+    return ctest("release", "sim|mp")
+
+
+def step_python():
+    tests = ROOT / "tests/python"
+    if not any(tests.rglob("test_*.py")):
+        print("there are no Python tests yet")
+        return Counts()
+    where = ROOT / "build/test"
+    run("tools/install.sh", "torch", where)
+    report = REPORTS / "pytest.xml"
+    report.unlink(missing_ok=True)
+    env = dict(os.environ, PATH=f"{where}/bin:{os.environ['PATH']}")
+    env.pop("PYTHONPATH", None)
+    python = where / "bin/python"
+    code = run(
+        *(python, "-m", "pytest", "tests/python", "-q", f"--junitxml={report}"),
+        *("-p", "no:cacheprovider"),
+        check=False,
+        env=env,
+    )
+    counts = read_junit(report) if report.exists() else Counts()
+    # 5: nothing was collected.
+    if code not in (0, 5) and not counts.failed:
+        raise StepError(f"pytest ended with {code}")
+    return counts
+
+
+STEPS = {
+    "lint": ("formatting, Python lint, layers, licence lines", step_lint),
+    "release": ("gcc build and unit tests", step_release),
+    "clang": ("clang build", step_clang),
+    "asan": ("address and undefined-behaviour sanitizers", step_asan),
+    "tsan": ("thread sanitizer", step_tsan),
+    "fuzz": (f"each fuzz target for {FUZZ_SECONDS} s", step_fuzz),
+    "sim": ("simulation and multi-process tests", step_sim),
+    "python": ("install into an environment, Python tests", step_python),
+}
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("steps", nargs="*", help="steps to run (default: all)")
+    parser.add_argument("--list", action="store_true", help="name the steps and stop")
+    arguments = parser.parse_args()
+    for name in arguments.steps:
+        if name not in STEPS:
+            parser.error(f"no such step: {name} (there are: {', '.join(STEPS)})")
+    return arguments
+
+
+def main():
+    arguments = parse_arguments()
+    if arguments.list:
+        for name, (title, _) in STEPS.items():
+            print(f"{name:10}{title}")
+        return 0
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    os.environ["PATH"] = f"{venv('base')}/bin:{os.environ['PATH']}"
+    names = arguments.steps or list(STEPS)
+    total, summary, start = Counts(), [], time.monotonic()
+    for number, name in enumerate(names, 1):
+        title, function = STEPS[name]
+        began = time.monotonic()
+        print(f"\n=== [{number}/{len(names)}] {name}: {title} ({began - start:.0f} s)", flush=True)
+        try:
+            counts, note = function(), ""
+        except StepError as error:
+            counts, note = Counts(failed=1), f" ({error})"
+        total.add(counts)
+        word = "FAILED" if counts.failed else "ok"
+        summary.append(f"{name:10}{word:8}{time.monotonic() - began:6.0f} s  {counts}{note}")
+        print(f"--- {name}: {word}{note}", flush=True)
+    print("\n=== summary")
+    print("\n".join(summary))
+    print(f"{'':10}{'':8}{time.monotonic() - start:6.0f} s in all")
+    print(total, flush=True)
+    return 1 if total.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
