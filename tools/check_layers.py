@@ -3,8 +3,8 @@
 """Fail on an #include that points upwards or sideways among the layers of the source tree.
 
 The table below is the one of ARCHITECTURE.md. A unit is a folder: `src/base`, `launcher`, or, for
-the three folders that hold interchangeable implementations, `src/transport/tcp` and so on. Every unit
-may include itself, the public headers, and the units listed for it. A folder that holds
+the three folders that hold interchangeable implementations, `src/transport/tcp` and so on. Every
+unit may include itself, the public headers, and the units listed for it. A folder that holds
 implementations (`src/transport`) may include each of them, because its one table lists them all;
 an implementation may include its folder's own headers, but never another implementation.
 """
@@ -89,7 +89,7 @@ def family_of(unit):
 
 
 def is_allowed(source, target):
-    if target == source or target == PUBLIC:
+    if target in (source, PUBLIC):
         return True
     family = family_of(source)
     allowed = set(ALLOWED.get(source, ()))

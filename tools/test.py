@@ -52,7 +52,11 @@ def run(*command, check=True, env=None):
 
 def venv(stack):
     result = subprocess.run(
-        [ROOT / "tools" / "venv.sh", stack], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
+        [ROOT / "tools" / "venv.sh", stack],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
     )
     if result.returncode != 0:
         raise StepError(f"no environment for {stack}")
