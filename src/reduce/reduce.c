@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reduce.c - from a job to the kernels: which row of the table, and the scaling of integers.
+ *
+ * Floats are scaled inside the kernel. Integers are scaled in double and truncated, one source at a
+ * time, so they are worked through in blocks that stay in the first-level cache: scale a source
+ * into scratch, fold it into the accumulator, scale that, copy it to the targets.
+ *
+ * Thread: any.  Owner: no state; scratch is on the stack.  Invariant: all sources of a block are
+ * read before its first target is written.  Start reading at reduce_run(). */
+#include "reduce/reduce.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "reduce/isa.h"
+#include "reduce/kernels.h"
+#include "reduce/scale.h"
+
+#define BLOCK_BYTES 4096 /* accumulator and one scaled source: a quarter of a 32 KiB cache */
+
+static size_t element_bytes(hvd_dtype_t dtype)
+{
+    switch (dtype) {
+    case HVD_UINT8:
+    case HVD_INT8:
+    case HVD_BOOL: return 1;
+    case HVD_UINT16:
+    case HVD_INT16:
+    case HVD_FLOAT16:
+    case HVD_BFLOAT16: return 2;
+    case HVD_INT32:
+    case HVD_FLOAT32: return 4;
+    case HVD_INT64:
+    case HVD_FLOAT64: return 8;
+    case HVD_DTYPE_COUNT: break;
+    }
+    return 0;
+}
+
+static bool is_float(hvd_dtype_t dtype)
+{
+    return dtype == HVD_FLOAT16 || dtype == HVD_BFLOAT16 || dtype == HVD_FLOAT32 ||
+           dtype == HVD_FLOAT64;
+}
+
+static bool is_one(double factor)
+{
+    return factor <= 1.0 && factor >= 1.0;
+}
+
+static enum reduce_kernel_op kernel_op(hvd_reduce_t op)
+{
+    switch (op) {
+    case HVD_AVERAGE:
+    case HVD_SUM: return REDUCE_KERNEL_SUM;
+    case HVD_MIN: return REDUCE_KERNEL_MIN;
+    case HVD_MAX: return REDUCE_KERNEL_MAX;
+    case HVD_PRODUCT: return REDUCE_KERNEL_PRODUCT;
+    case HVD_ADASUM:
+    case HVD_REDUCE_COUNT: break;
+    }
+    return REDUCE_KERNEL_OP_COUNT;
+}
+
+hvd_status_t reduce_check(hvd_dtype_t dtype, hvd_reduce_t op, double prescale, double postscale)
+{
+    if (element_bytes(dtype) == 0 || kernel_op(op) == REDUCE_KERNEL_OP_COUNT)
+        return HVD_ERR_UNSUPPORTED;
+    if (is_one(prescale) && is_one(postscale))
+        return HVD_OK;
+    return is_float(dtype) || scale_has_dtype(dtype) ? HVD_OK : HVD_ERR_UNSUPPORTED;
+}
+
+static void copy_to_targets(const void *from, void *const *targets, int32_t target_count, size_t at,
+                            size_t bytes)
+{
+    for (int32_t d = 0; d < target_count; d++) {
+        unsigned char *to = (unsigned char *)targets[d] + at;
+        if (to != from)
+            memcpy(to, from, bytes);
+    }
+}
+
+static void reduce_plain(const struct reduce_kernels *kernels, const struct reduce_job *job,
+                         enum reduce_kernel_mode mode)
+{
+    const struct reduce_block block = {
+        .sources = job->sources,
+        .source_count = job->source_count,
+        .targets = job->targets,
+        .target_count = job->target_count,
+        .count = job->count,
+        .prescale = job->prescale,
+        .postscale = job->postscale,
+    };
+    kernels->block[job->dtype][kernel_op(job->op)][mode](&block);
+}
+
+static void fold(const struct reduce_kernels *kernels, const struct reduce_job *job, void *sum,
+                 const void *addend, size_t count)
+{
+    const void *sources[2] = {sum, addend};
+    void *targets[1] = {sum};
+    const struct reduce_block block = {
+        .sources = sources,
+        .source_count = 2,
+        .targets = targets,
+        .target_count = 1,
+        .count = count,
+        .prescale = 1.0,
+        .postscale = 1.0,
+    };
+    kernels->block[job->dtype][kernel_op(job->op)][REDUCE_KERNEL_PLAIN](&block);
+}
+
+static void reduce_scaled_integers(const struct reduce_kernels *kernels,
+                                   const struct reduce_job *job)
+{
+    const size_t bytes = element_bytes(job->dtype), block_count = BLOCK_BYTES / bytes;
+    const bool has_pre = !is_one(job->prescale), has_post = !is_one(job->postscale);
+    _Alignas(64) unsigned char sum[BLOCK_BYTES], scaled[BLOCK_BYTES];
+
+    for (size_t i = 0; i < job->count; i += block_count) {
+        const size_t n = job->count - i < block_count ? job->count - i : block_count;
+        for (int32_t s = 0; s < job->source_count; s++) {
+            const void *source = (const unsigned char *)job->sources[s] + i * bytes;
+            void *copy = s == 0 ? sum : scaled;
+            if (has_pre)
+                scale_integers(job->dtype, source, n, job->prescale, copy);
+            else if (s == 0)
+                memcpy(copy, source, n * bytes);
+            if (s > 0)
+                fold(kernels, job, sum, has_pre ? copy : source, n);
+        }
+        if (has_post)
+            scale_integers(job->dtype, sum, n, job->postscale, sum);
+        copy_to_targets(sum, job->targets, job->target_count, i * bytes, n * bytes);
+    }
+}
+
+static void run_with(const struct reduce_kernels *kernels, const struct reduce_job *job)
+{
+    const bool has_pre = !is_one(job->prescale), has_post = !is_one(job->postscale);
+
+    assert(reduce_check(job->dtype, job->op, job->prescale, job->postscale) == HVD_OK);
+    assert(job->source_count >= 1 && job->source_count <= REDUCE_SOURCES_MAX);
+    assert(job->target_count >= 1 && job->target_count <= REDUCE_TARGETS_MAX);
+    if (job->count == 0)
+        return;
+    if (!has_pre && !has_post && job->source_count == 1)
+        copy_to_targets(job->sources[0], job->targets, job->target_count, 0,
+                        job->count * element_bytes(job->dtype));
+    else if (!has_pre && !has_post)
+        reduce_plain(kernels, job, REDUCE_KERNEL_PLAIN);
+    else if (is_float(job->dtype))
+        reduce_plain(kernels, job, has_pre ? REDUCE_KERNEL_BOTH : REDUCE_KERNEL_POST);
+    else
+        reduce_scaled_integers(kernels, job);
+}
+
+void reduce_run(const struct reduce_job *job)
+{
+    run_with(isa_kernels_best(), job);
+}
+
+void reduce_run_isa(enum reduce_isa isa, const struct reduce_job *job)
+{
+    const struct reduce_kernels *kernels = isa_kernels(isa);
+    run_with(kernels ? kernels : isa_kernels_best(), job);
+}
+
+void reduce_scale(hvd_dtype_t dtype, void *data, size_t count, double factor)
+{
+    const void *sources[1] = {data};
+    void *targets[1] = {data};
+    const struct reduce_job job = {
+        .dtype = dtype,
+        .op = HVD_SUM,
+        .prescale = 1.0,
+        .postscale = factor,
+        .sources = sources,
+        .source_count = 1,
+        .targets = targets,
+        .target_count = 1,
+        .count = count,
+    };
+    reduce_run(&job);
+}
