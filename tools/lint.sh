@@ -24,10 +24,11 @@ check() {
     shift
     "$@" || failed=1
 }
-c_format() { c_files | xargs -r clang-format --dry-run -Werror; }
+c_format() { c_files | xargs -r clang-format --dry-run -Werror --ferror-limit=1; }
 
 check "C formatting" c_format
 check "Python lint" ruff check --quiet .
 check "layers" python tools/check_layers.py
+check "system calls" python tools/check_calls.py
 check "licence lines" python tools/check_spdx.py
 exit $failed
