@@ -29,7 +29,7 @@ KIND_OF = {name: kind for kind, names in FORBIDDEN.items() for name in names.spl
 
 IGNORED = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
 # A member of a table (os->open, .open) is not the system's; nor is a declaration's own name.
-CALL = re.compile(r"(?<![\w.>])(%s)\s*\(" % "|".join(sorted(KIND_OF)))
+CALL = re.compile(r"(?<![\w.>])({})\s*\(".format("|".join(sorted(KIND_OF))))
 
 
 def blank(match):
@@ -46,7 +46,9 @@ def check_file(path):
 
 def main():
     doors = set((ROOT / "src/base").glob("*_linux.c"))
-    files = sorted(path for path in (ROOT / "src").rglob("*") if path.suffix in (".c", ".h", ".inc"))
+    files = sorted(
+        path for path in (ROOT / "src").rglob("*") if path.suffix in (".c", ".h", ".inc")
+    )
     files = [path for path in files if path not in doors]
     problems = [problem for path in files for problem in check_file(path)]
     for problem in problems:
