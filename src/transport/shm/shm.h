@@ -16,6 +16,9 @@
  * be overwritten in wave k + 2, because by then every member has published k + 1 and so has
  * finished with k.
  *
+ * Everything of ours in `poll_fd` is one descriptor, tagged with shm_transport(): its readiness
+ * only means that progress() has something to do.
+ *
  * Thread: token holder.  Start reading at shm_create(). */
 #ifndef HVD_TRANSPORT_SHM_H
 #define HVD_TRANSPORT_SHM_H
@@ -62,6 +65,23 @@ struct shm_board *shm_board(const struct shm *shm, int32_t peer, int32_t set);
 uint8_t *shm_staging(const struct shm *shm, int32_t peer); /* SHM_STAGING_BYTES */
 int32_t shm_peer_pid(const struct shm *shm, int32_t peer);
 bool shm_is_peer_down(const struct shm *shm, int32_t peer);
+/* HVD_OK while `peer` is up; else its status, with the cause in `error`. */
+hvd_status_t shm_peer_error(const struct shm *shm, int32_t peer, struct error *error);
+/* `peer` published something impossible: it is down from now on; events.peer_down follows in
+ * progress(). Returns `status`. */
+hvd_status_t shm_peer_fail(struct shm *shm, int32_t peer, hvd_status_t status, const char *why);
+
+/* Wakes those of `peers` that sleep; for who has just published something (with sequentially
+ * consistent order) that they may wait for. */
+void shm_notify_all(struct shm *shm, const int32_t *peers, int32_t count);
+/* Somebody who waits for words in shared memory: asked before we sleep, so that nothing published
+ * just before is missed. Reads with sequentially consistent order. */
+struct shm_waiter {
+    bool (*is_ready)(const struct shm_waiter *waiter);
+    struct shm_waiter *next;
+};
+void shm_waiter_add(struct shm *shm, struct shm_waiter *waiter);
+void shm_waiter_remove(struct shm *shm, struct shm_waiter *waiter);
 
 /* The arena heap of this rank. Addresses are in this process's mapping; offsets are the same for
  * all. */
@@ -70,5 +90,7 @@ void *shm_heap_alloc(struct shm *shm,
 void shm_heap_free(struct shm *shm, void *ptr); /* returns whole pages to the system; any thread */
 /* Offset of [ptr, ptr + bytes) in this rank's segment; UINT64_MAX if not wholly inside its heap. */
 uint64_t shm_offset(const struct shm *shm, const void *ptr, size_t bytes);
+/* Is [offset, offset + bytes) inside `peer`'s heap? For offsets that a peer told us. */
+bool shm_is_heap_range(const struct shm *shm, int32_t peer, uint64_t offset, uint64_t bytes);
 
 #endif

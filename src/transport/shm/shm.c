@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shm.c - the life of a segment and the transport's table; connecting is in shm_connect.c, moving
+ * bytes in shm_ring.c, sleeping and noticing death in shm_sleep.c, the heap in shm_heap.c.
+ *
+ * Thread: token holder.  Owner: the engine.  Start reading at shm_create(). */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "transport/shm/shm_internal.h"
+
+#define HEAP_BYTES_MAX   (64ull << 30)
+#define HEAP_BYTES_MIN   (16ull << 20)
+#define HOST_VIRTUAL_MAX (32ull << 40) /* of all segments that one process maps */
+#define LISTEN_BACKLOG   1024
+#define NETNS_COOKIE     71 /* SO_NETNS_COOKIE, Linux 5.14 */
+#define PROC_FILE_BYTES  4096
+
+_Static_assert(sizeof(struct shm_header) <= SHM_PAGE, "header fits its page");
+_Static_assert(sizeof(struct shm_rings) % SHM_PAGE == 0, "rings are whole pages");
+_Static_assert(sizeof(struct shm_board) % SHM_PAGE == 0, "boards are whole pages");
+
+struct shm_peer *shm_peer_of(const struct shm *shm, int32_t rank)
+{
+    if (rank < 0 || rank >= shm->world || shm->by_rank[rank] < 0 || rank == shm->rank)
+        return NULL;
+    return &shm->peers[shm->by_rank[rank]];
+}
+
+void shm_todo(struct shm *shm, const struct shm_peer *peer)
+{
+    shm->todo[peer->local / 64] |= 1ull << (peer->local % 64);
+}
+
+/* --- who and where are we --- */
+
+static bool file_read(const struct os *os, const char *path, char *ret_text, size_t capacity)
+{
+    int fd = os->open(os->ctx, path, O_RDONLY, 0);
+    if (fd < 0)
+        return false;
+    int64_t n = os->read(os->ctx, fd, ret_text, capacity - 1);
+    os->close(os->ctx, fd);
+    ret_text[n > 0 ? n : 0] = '\0';
+    return n > 0;
+}
+
+static uint64_t number_after(const char *text, const char *label)
+{
+    const char *at = strstr(text, label);
+    return at == NULL ? 0 : strtoull(at + strlen(label), NULL, 10);
+}
+
+static void host_id_fill(const struct os *os, char *ret_id, size_t capacity)
+{
+    char text[PROC_FILE_BYTES];
+    char boot[40] = "";
+    if (file_read(os, "/proc/sys/kernel/random/boot_id", text, sizeof text))
+        snprintf(boot, sizeof boot, "%.36s", text);
+    uint64_t user = 0;
+    if (file_read(os, "/proc/self/status", text, sizeof text))
+        user = number_after(text, "Uid:");
+    uint64_t netns = 0;
+    int fd = os->socket(os->ctx, AF_UNIX, SOCK_STREAM);
+    if (fd >= 0) {
+        unsigned len = sizeof netns;
+        if (os->sockopt_get(os->ctx, fd, SOL_SOCKET, NETNS_COOKIE, &netns, &len) < 0)
+            netns = 0;
+        os->close(os->ctx, fd);
+    }
+    snprintf(ret_id, capacity, "%s.%llx.%llx", boot, (unsigned long long)netns,
+             (unsigned long long)user);
+}
+
+static uint64_t heap_bytes_wanted(const struct os *os, const struct config *config)
+{
+    uint64_t wanted = HEAP_BYTES_MAX;
+    char text[PROC_FILE_BYTES];
+    if (config->arena_max_bytes > 0) {
+        wanted = (uint64_t)config->arena_max_bytes;
+    } else if (file_read(os, "/proc/meminfo", text, sizeof text)) {
+        uint64_t memory = number_after(text, "MemTotal:") << 10;
+        if (memory > 0 && memory < wanted)
+            wanted = memory;
+    }
+    if (config->local_size > 1) {
+        uint64_t share = HOST_VIRTUAL_MAX / (uint64_t)config->local_size;
+        if (wanted > share)
+            wanted = share;
+    }
+    if (wanted < HEAP_BYTES_MIN)
+        wanted = HEAP_BYTES_MIN;
+    return (wanted + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
+}
+
+/* --- create --- */
+
+static hvd_status_t segment_create(struct shm *shm, struct error *error)
+{
+    const struct os *os = shm->base.os;
+    int rc = -ENOMEM;
+    for (uint64_t heap = heap_bytes_wanted(os, shm->config); heap >= HEAP_BYTES_MIN;
+         heap = heap / 2 / SHM_PAGE * SHM_PAGE) {
+        shm->bytes = SHM_HEAP_AT + heap;
+        rc = os->memfd(os->ctx, "horovod", shm->bytes);
+        if (rc < 0)
+            continue;
+        shm->segment_fd = rc;
+        shm->segment = os->map(os->ctx, shm->segment_fd, shm->bytes);
+        if (shm->segment != NULL)
+            break;
+        rc = -ENOMEM;
+        os->close(os->ctx, shm->segment_fd);
+        shm->segment_fd = -1;
+    }
+    if (shm->segment == NULL)
+        return error_set_os(error, rc, "can't create shared memory of %llu bytes",
+                            (unsigned long long)shm->bytes);
+    shm->header = (struct shm_header *)(void *)shm->segment;
+    shm->header->magic = SHM_MAGIC;
+    shm->header->layout = SHM_LAYOUT;
+    shm->header->rank = shm->rank;
+    shm->header->bytes = shm->bytes;
+    rc = shm_heap_init(shm);
+    if (rc < 0)
+        return error_set_os(error, rc, "can't set up the arena heap");
+    return HVD_OK;
+}
+
+static hvd_status_t listener_create(struct shm *shm, struct endpoint *self, struct error *error)
+{
+    const struct os *os = shm->base.os;
+    uint8_t noise[16];
+    int rc = os->random(os->ctx, noise, sizeof noise);
+    if (rc < 0)
+        return error_set_os(error, rc, "can't get random bytes");
+    int n = snprintf(self->unix_name, sizeof self->unix_name, "horovod-%d-", (int)shm->rank);
+    for (size_t i = 0; i < sizeof noise; i++)
+        n += snprintf(self->unix_name + n, sizeof self->unix_name - (size_t)n, "%02x", noise[i]);
+
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    memcpy(addr.sun_path + 1, self->unix_name, (size_t)n);
+    unsigned len = (unsigned)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+    shm->listener = os->socket(os->ctx, AF_UNIX, SOCK_STREAM);
+    if (shm->listener < 0)
+        return error_set_os(error, shm->listener, "can't create a Unix socket");
+    rc = os->bind(os->ctx, shm->listener, (const struct sockaddr *)&addr, len);
+    if (rc == 0)
+        rc = os->listen(os->ctx, shm->listener, LISTEN_BACKLOG);
+    if (rc < 0)
+        return error_set_os(error, rc, "can't listen on the Unix socket @%s", self->unix_name);
+    return HVD_OK;
+}
+
+static hvd_status_t poller_create(struct shm *shm, struct error *error)
+{
+    const struct os *os = shm->base.os;
+    shm->bell = os->bell_create(os->ctx);
+    if (shm->bell < 0)
+        return error_set_os(error, shm->bell, "can't create a bell");
+    shm->inner_poll = os->poll_create(os->ctx);
+    if (shm->inner_poll < 0)
+        return error_set_os(error, shm->inner_poll, "can't create a poller");
+    int rc = os->poll_add(os->ctx, shm->inner_poll, shm->bell, shm, false);
+    if (rc < 0)
+        return error_set_os(error, rc, "can't poll the bell");
+    return HVD_OK;
+}
+
+static bool is_reaching(const struct transport *t, int32_t rank)
+{
+    const struct shm_peer *peer = shm_peer_of((const struct shm *)t, rank);
+    return peer != NULL && peer->is_up;
+}
+
+static uint8_t *arena_of(const struct transport *t, int32_t rank, uint64_t *ret_bytes)
+{
+    const struct shm *shm = (const struct shm *)t;
+    if (rank == shm->rank) {
+        *ret_bytes = shm->bytes;
+        return shm->segment;
+    }
+    const struct shm_peer *peer = shm_peer_of(shm, rank);
+    if (peer == NULL || peer->segment == NULL) {
+        *ret_bytes = 0;
+        return NULL;
+    }
+    *ret_bytes = peer->bytes;
+    return peer->segment;
+}
+
+static bool progress(struct transport *t, int64_t now_ns)
+{
+    struct shm *shm = (struct shm *)t;
+    bool has_moved = false;
+    for (int32_t word = 0; word * 64 < shm->peer_count; word++) {
+        uint64_t bits = shm->todo[word];
+        shm->todo[word] = 0;
+        if (atomic_load_explicit(&shm->header->attention[word], memory_order_relaxed) != 0)
+            bits |= atomic_exchange(&shm->header->attention[word], 0);
+        for (; bits != 0; bits &= bits - 1) {
+            int32_t local = word * 64 + __builtin_ctzll(bits);
+            if (local < shm->peer_count && local != shm->local && shm->peers[local].is_up)
+                has_moved |= shm_peer_progress(shm, &shm->peers[local]);
+        }
+    }
+    if (shm_links_check(shm, now_ns))
+        has_moved = true;
+    return has_moved;
+}
+
+static void counters(const struct transport *t, uint64_t *ret_messages, uint64_t *ret_bytes)
+{
+    const struct shm *shm = (const struct shm *)t;
+    *ret_messages = shm->messages;
+    *ret_bytes = shm->moved_bytes;
+}
+
+static void fd_close(const struct os *os, int *fd)
+{
+    if (*fd >= 0)
+        os->close(os->ctx, *fd);
+    *fd = -1;
+}
+
+static void peers_destroy(struct shm *shm)
+{
+    const struct os *os = shm->base.os;
+    for (int32_t i = 0; shm->peers != NULL && i < shm->peer_count; i++) {
+        struct shm_peer *peer = &shm->peers[i];
+        shm_peer_release(shm, peer, HVD_ERR_SHUTDOWN);
+        fd_close(os, &peer->fd);
+        fd_close(os, &peer->bell);
+        if (peer->segment != NULL)
+            os->unmap(os->ctx, peer->segment, peer->bytes);
+        os_free(os, peer->outbox.bytes);
+        os_free(os, peer->assembly.bytes);
+        os_free(os, peer->cancels);
+    }
+    os_free(os, shm->peers);
+    os_free(os, shm->by_rank);
+}
+
+static void destroy(struct transport *t)
+{
+    struct shm *shm = (struct shm *)t;
+    if (shm == NULL)
+        return;
+    const struct os *os = shm->base.os;
+    peers_destroy(shm);
+    if (shm->outer_poll >= 0 && shm->inner_poll >= 0)
+        os->poll_remove(os->ctx, shm->outer_poll, shm->inner_poll);
+    fd_close(os, &shm->inner_poll);
+    fd_close(os, &shm->listener);
+    fd_close(os, &shm->bell);
+    shm_heap_destroy(shm);
+    if (shm->segment != NULL)
+        os->unmap(os->ctx, shm->segment, shm->bytes);
+    fd_close(os, &shm->segment_fd);
+    os_free(os, shm->inbox);
+    os_free(os, shm);
+}
+
+static const struct transport_ops shm_ops = {
+    .version = TRANSPORT_VERSION,
+    .name = "shm",
+    .reaches = is_reaching,
+    .message_send = shm_message_send,
+    .bulk_send = shm_bulk_send,
+    .bulk_recv = shm_bulk_recv,
+    .bulk_cancel = shm_bulk_cancel,
+    .progress = progress,
+    .sleep_begin = shm_sleep_begin,
+    .sleep_end = shm_sleep_end,
+    .arena = arena_of,
+    .notify = shm_notify,
+    .counters = counters,
+    .destroy = destroy,
+};
+
+hvd_status_t shm_create(const struct os *os, const struct config *config, int32_t rank,
+                        struct endpoint *ret_self, struct shm **ret, struct error *error)
+{
+    *ret = NULL;
+    struct shm *shm = os_alloc(os, sizeof *shm);
+    if (shm == NULL)
+        return error_set(error, HVD_ERR_NO_MEMORY, "no memory for the shared memory transport");
+    shm->base.ops = &shm_ops;
+    shm->base.os = os;
+    shm->config = config;
+    shm->rank = rank;
+    shm->segment_fd = shm->bell = shm->listener = shm->inner_poll = shm->outer_poll = -1;
+    struct endpoint self = *ret_self;
+    hvd_status_t status = segment_create(shm, error);
+    if (status == HVD_OK)
+        status = listener_create(shm, &self, error);
+    if (status == HVD_OK)
+        status = poller_create(shm, error);
+    shm->inbox = os_alloc(os, SHM_MESSAGE_WHOLE);
+    if (status == HVD_OK && shm->inbox == NULL)
+        status = error_set(error, HVD_ERR_NO_MEMORY, "no memory for messages");
+    if (status != HVD_OK) {
+        destroy(&shm->base);
+        return status;
+    }
+    self.rank = rank;
+    self.pid = os->pid(os->ctx);
+    host_id_fill(os, self.host_id, sizeof self.host_id);
+    *ret_self = self;
+    *ret = shm;
+    return HVD_OK;
+}
+
+struct transport *shm_transport(struct shm *shm)
+{
+    return &shm->base;
+}
+
+/* --- sight of peers --- */
+
+static uint8_t *segment_of(const struct shm *shm, int32_t rank)
+{
+    uint64_t bytes;
+    return arena_of(&shm->base, rank, &bytes);
+}
+
+struct shm_board *shm_board(const struct shm *shm, int32_t rank, int32_t set)
+{
+    uint8_t *segment = segment_of(shm, rank);
+    if (segment == NULL || set < 0)
+        return NULL;
+    uint64_t at = SHM_BOARDS_AT + (uint64_t)set % SHM_BOARDS_MAX * sizeof(struct shm_board);
+    return (struct shm_board *)(void *)(segment + at);
+}
+
+uint8_t *shm_staging(const struct shm *shm, int32_t rank)
+{
+    uint8_t *segment = segment_of(shm, rank);
+    return segment == NULL ? NULL : segment + SHM_STAGING_AT;
+}
+
+int32_t shm_peer_pid(const struct shm *shm, int32_t rank)
+{
+    if (rank == shm->rank)
+        return shm->base.os->pid(shm->base.os->ctx);
+    const struct shm_peer *peer = shm_peer_of(shm, rank);
+    return peer == NULL ? 0 : peer->pid;
+}
+
+bool shm_is_peer_down(const struct shm *shm, int32_t rank)
+{
+    const struct shm_peer *peer = shm_peer_of(shm, rank);
+    return rank != shm->rank && (peer == NULL || !peer->is_up);
+}
+
+hvd_status_t shm_peer_error(const struct shm *shm, int32_t rank, struct error *error)
+{
+    if (!shm_is_peer_down(shm, rank))
+        return HVD_OK;
+    const struct shm_peer *peer = shm_peer_of(shm, rank);
+    if (peer == NULL || peer->down.status == HVD_OK)
+        return error_set(error, HVD_ERR_LINK, "rank %d can't be reached by shared memory",
+                         (int)rank);
+    return error_set(error, peer->down.status, "%s", peer->down.text);
+}
+
+hvd_status_t shm_peer_fail(struct shm *shm, int32_t rank, hvd_status_t status, const char *why)
+{
+    struct shm_peer *peer = shm_peer_of(shm, rank);
+    if (peer == NULL || !peer->is_up)
+        return status;
+    error_set(&peer->down, status, "rank %d (pid %d on %s) %s", (int)rank, (int)peer->pid,
+              peer->host_name[0] != '\0' ? peer->host_name : "this host", why);
+    peer->is_up = false;
+    shm->must_check = true;
+    return status;
+}

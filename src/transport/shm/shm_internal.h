@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shm_internal.h - what the files of this folder share: the segment's layout and the objects.
+ *
+ * Segment of one rank, the same offsets for everyone; pages nobody touches cost nothing:
+ *
+ *     header | boards by process set | rings by local index of the sender | staging | heap ...
+ *
+ * The local index of a rank is its position among the ranks of its host, in world order.
+ * Everything that a peer may write is read once into private memory and checked before it is used;
+ * positions that we own (ring tails of what we read, heads of what we write) are kept privately
+ * too.
+ *
+ * Start reading at struct shm. */
+#ifndef HVD_TRANSPORT_SHM_INTERNAL_H
+#define HVD_TRANSPORT_SHM_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "transport/shm/shm.h"
+#include "wire/handshake.h"
+
+#define SHM_MAGIC         0x314d485344564855ull
+#define SHM_LAYOUT        1u
+#define SHM_PEERS_MAX     1024u /* ranks of one host */
+#define SHM_BOARDS_MAX    1024u /* process set ids share boards modulo this */
+#define SHM_PAGE          4096u
+#define SHM_MESSAGE_RING  (64u << 10)
+#define SHM_BULK_RING     (256u << 10)
+#define SHM_MESSAGE_WHOLE (16u << 10) /* longer messages are sent in fragments of this */
+#define SHM_BULK_FRAGMENT (32u << 10)
+#define SHM_CREDITS_MAX   65536u /* receives a peer may have announced that we do not match */
+
+/* --- the segment --- */
+
+struct shm_header {
+    uint64_t magic;
+    uint32_t layout;
+    int32_t rank;
+    uint64_t bytes; /* of the whole segment */
+    _Alignas(64) _Atomic uint32_t sleeping;
+    _Alignas(64) _Atomic uint64_t attention[SHM_PEERS_MAX / 64]; /* bit i: local index i wrote */
+};
+
+struct shm_ring_words {
+    _Alignas(64) _Atomic uint64_t head; /* written by the sender */
+    _Alignas(64) _Atomic uint64_t tail; /* written by the receiver, who owns the memory */
+    _Alignas(64) _Atomic uint32_t want_room;
+};
+
+struct shm_rings { /* from one peer */
+    struct shm_ring_words message, bulk;
+    uint8_t pad[SHM_PAGE - 2 * sizeof(struct shm_ring_words)];
+    uint8_t message_bytes[SHM_MESSAGE_RING];
+    uint8_t bulk_bytes[SHM_BULK_RING];
+};
+
+#define SHM_BOARDS_AT  SHM_PAGE
+#define SHM_RINGS_AT   (SHM_BOARDS_AT + (uint64_t)SHM_BOARDS_MAX * sizeof(struct shm_board))
+#define SHM_STAGING_AT (SHM_RINGS_AT + (uint64_t)SHM_PEERS_MAX * sizeof(struct shm_rings))
+#define SHM_HEAP_AT    (SHM_STAGING_AT + (uint64_t)SHM_STAGING_BYTES)
+
+/* --- rings: both ends of one direction, as the process at that end sees it --- */
+
+struct ring_end {
+    struct shm_ring_words *words;
+    uint8_t *bytes;
+    uint32_t size; /* power of two */
+    uint64_t at;   /* our own position: head of a writer, tail of a reader */
+};
+
+struct shm_credit { /* a receive that the peer has posted */
+    struct shm_credit *next;
+    uint64_t bytes;
+    uint32_t ticket, stream;
+};
+
+struct req_list {
+    struct transport_req *first, **last;
+};
+
+struct shm_outbox { /* the rest of a long message */
+    uint8_t *bytes;
+    size_t capacity, size, sent;
+};
+
+struct shm_assembly { /* a long message coming in */
+    uint8_t *bytes;
+    size_t capacity, size, total;
+};
+
+struct shm_peer {
+    int32_t rank;
+    int32_t pid; /* as our own pid namespace sees it; 0: not visible */
+    int32_t local;
+    bool is_up;
+    bool is_down_told;
+    struct error down; /* why it is down */
+    char host_name[64];
+    int fd;   /* its Unix socket, -1 */
+    int bell; /* -1 */
+    uint8_t *segment;
+    uint64_t bytes;
+    struct ring_end message_in, message_out, bulk_in, bulk_out;
+    struct shm_outbox outbox;
+    struct shm_assembly assembly;
+    struct req_list sends, recvs;
+    struct shm_credit *credits; /* oldest ticket first */
+    uint32_t credit_count;
+    uint32_t next_ticket;
+    uint32_t *cancels; /* tickets to take back, not told yet */
+    uint32_t cancel_count, cancel_capacity;
+};
+
+/* --- the heap's private books, see shm_heap.c --- */
+
+struct heap_extent {
+    uint64_t at, bytes; /* offset in the segment */
+    bool is_used, is_dirty;
+    struct heap_slab *slab;
+};
+#define HEAP_SLAB_BYTES (64u << 10)
+struct heap_slab { /* equal small blocks */
+    struct heap_slab *next;
+    uint64_t at;
+    uint32_t unit, used, count;
+    uint64_t free_bits[HEAP_SLAB_BYTES / 64 / 64];
+};
+#define HEAP_CLASSES 6
+struct shm_heap {
+    pthread_mutex_t lock;
+    bool is_ready;
+    struct heap_extent *extents; /* by offset, without gaps */
+    size_t count, capacity;
+    struct heap_slab *slabs[HEAP_CLASSES]; /* with room first */
+};
+
+struct shm {
+    struct transport base;
+    const struct config *config;
+    int32_t rank;
+    int32_t world; /* entries of by_rank */
+    int32_t local; /* own local index */
+    int32_t peer_count;
+    struct shm_peer *peers; /* by local index, our own entry unused */
+    int32_t *by_rank;       /* local index of a world rank, -1 */
+    int segment_fd, bell, listener, inner_poll, outer_poll;
+    uint8_t *segment;
+    uint64_t bytes;
+    struct shm_header *header;
+    struct shm_heap heap;
+    uint64_t todo[SHM_PEERS_MAX / 64]; /* peers with local work */
+    uint8_t *inbox;                    /* a whole message, out of the peer's reach */
+    int64_t checked_ns;                /* when links were last looked at */
+    uint32_t calls;
+    int32_t check_next; /* whose process is looked at next */
+    bool must_check;
+    struct shm_waiter *waiters;
+    uint64_t messages, moved_bytes;
+};
+
+/* shm_ring.c */
+void shm_peer_attach(struct shm *shm, struct shm_peer *peer); /* after both segments are mapped */
+bool shm_peer_progress(struct shm *shm, struct shm_peer *peer);
+void shm_peer_release(struct shm *shm, struct shm_peer *peer, hvd_status_t status);
+hvd_status_t shm_message_send(struct transport *t, int32_t peer, const void *bytes, size_t n);
+hvd_status_t shm_bulk_send(struct transport *t, int32_t peer, uint32_t stream, const void *bytes,
+                           size_t n, struct transport_req *req);
+hvd_status_t shm_bulk_recv(struct transport *t, int32_t peer, uint32_t stream, void *bytes,
+                           size_t n, struct transport_req *req);
+void shm_bulk_cancel(struct transport *t, struct transport_req *req);
+
+/* shm_sleep.c */
+void shm_attention(struct shm *shm, struct shm_peer *peer); /* something of ours awaits it */
+void shm_wake(struct shm *shm, struct shm_peer *peer);
+bool shm_links_check(struct shm *shm, int64_t now_ns);
+bool shm_sleep_begin(struct transport *t);
+void shm_sleep_end(struct transport *t);
+void shm_notify(struct transport *t, int32_t peer);
+
+/* shm.c */
+struct shm_peer *shm_peer_of(const struct shm *shm, int32_t rank); /* NULL: not on this host */
+void shm_todo(struct shm *shm, const struct shm_peer *peer);
+
+/* shm_heap.c */
+int shm_heap_init(struct shm *shm);
+void shm_heap_destroy(struct shm *shm);
+
+#endif
