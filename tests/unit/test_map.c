@@ -15,7 +15,7 @@
 
 #define KEYS 3000
 
-static char keys[KEYS][16];
+static char keys[KEYS][24];
 static int values[KEYS];
 
 static int make_keys(void **state)
