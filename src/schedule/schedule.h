@@ -4,12 +4,18 @@
  * check.c proves them. One file per algorithm, select.c chooses.
  *
  * A schedule works on one rank's WORK buffer of `count` elements (input there at the start, result
- * there at the end) and a scratch buffer. Offsets and lengths are in elements. Steps of one channel
- * run in order; channels are independent of each other except that step `after` (if >= 0) of
- * channel `after_channel` must be complete. A SEND and the RECV that it matches have the same
- * channel and are matched in order per (sender, receiver, channel). A run of steps with `is_open`
- * set may be posted together with the step behind it (send and receive at once); an executor must
- * not start a later step before them.
+ * there at the end) and a scratch buffer. Offsets and lengths are in elements.
+ *
+ * Order: steps of one channel run one after the other; channels are independent of each other. The
+ * wave steps (PUBLISH and below) are ordered with everything: they start when all steps before them
+ * are complete, and no later step starts before they are. Between two wave steps the steps of a
+ * channel stand together. A run of steps with `is_open` set is posted together with the step behind
+ * it (send and receive at once); later steps of the channel start when all of them are complete.
+ * Within such a run a RECV_REDUCE stores only after a SEND of the same region has left.
+ *
+ * A SEND and the RECV that it matches have the same channel and count and are matched in order per
+ * (sender, receiver, channel); a SEND may wait until its RECV is posted. Transfers of no elements
+ * are left out on both sides.
  *
  * Thread: any (pure).  Start reading at schedule_build() in select.c. */
 #ifndef HVD_SCHEDULE_SCHEDULE_H
@@ -31,13 +37,18 @@ enum step_kind {
     STEP_RECV_TEMP,   /* from peer into SCRATCH[offset, +count) */
     STEP_COPY_OUT,    /* WORK[offset, +count) = SCRATCH[source, +count) */
     STEP_COPY_IN,     /* SCRATCH[offset, +count) = WORK[source, +count) */
+    STEP_REDUCE_IN,   /* WORK[offset, +count) = SCRATCH[source, +count) op own, or the other way
+                         round if is_left */
     /* waves among the ranks of one host, in sight of each other's WORK */
     STEP_PUBLISH,     /* my part of wave `wave` is in place */
     STEP_AWAIT,       /* until every rank of my host has published wave `wave` */
     STEP_REDUCE_HOST, /* WORK[offset, +count) of all ranks of my host reduced in rank order, stored
                          to mine */
     STEP_REDUCE_ALL,  /* the same, stored to the WORK of all of them */
-    STEP_SPREAD       /* my WORK[offset, +count) copied to the WORK of all ranks of my host */
+    STEP_SPREAD,      /* my WORK[offset, +count) copied to the WORK of all ranks of my host */
+    STEP_REDUCE_TEMP, /* SCRATCH[source, +count) of all ranks of my host reduced in rank order,
+                         stored to my WORK[offset, +count) */
+    STEP_REDUCE_TEMP_ALL /* the same, stored to the SCRATCH[source, +count) of all of them */
 };
 
 struct step {
@@ -46,6 +57,7 @@ struct step {
     uint16_t channel;
     bool is_left; /* RECV_REDUCE: own operand first */
     bool is_open;
+    bool is_final; /* a reduction that completes its elements: postscale may be folded in here */
     int32_t wave;
     uint64_t offset, count, source;
 };
@@ -77,7 +89,9 @@ struct schedule {
     struct step *steps;
     size_t step_count, step_capacity;
     uint64_t scratch_count; /* elements of SCRATCH needed */
-    int32_t channels;
+    int32_t channels;       /* used: 1 .. SCHEDULE_CHANNELS_MAX */
+    int32_t *members;       /* builder's own: ranks of a sub-group */
+    int32_t member_capacity;
 };
 
 void schedule_init(struct schedule *s, const struct os *os);
