@@ -81,7 +81,10 @@ struct engine {
     struct procset
         *sets[HVD_PROCESS_SETS_MAX]; /* member sets; changed under token and submit lock */
     struct set_record records[HVD_PROCESS_SETS_MAX]; /* the same */
-    int32_t free_ids[HVD_PROCESS_SETS_MAX];          /* removed ids, first in first out */
+    struct procset *members[HVD_PROCESS_SETS_MAX];   /* the same sets without gaps */
+    int32_t member_count;
+    uint64_t completions; /* tickets completed: the driver wakes waiters when it grows */
+    int32_t free_ids[HVD_PROCESS_SETS_MAX]; /* removed ids, first in first out */
     int32_t free_id_head, free_id_count, next_set_id;
     uint32_t next_incarnation;
 
@@ -142,6 +145,9 @@ struct op *op_take(struct engine *engine);
 struct ticket *ticket_take(struct engine *engine, int32_t count);
 void ticket_pool_free(struct engine *engine, struct ticket *ticket);
 
+void pool_destroy(struct engine *engine);
+void submit_name_done(struct engine *engine, struct op *op);
+
 /* negotiate.c */
 void negotiate_op(struct procset *set, struct op *op); /* a new local op */
 void negotiate_announce(struct procset *set, struct op *op);
@@ -150,8 +156,14 @@ void negotiate_message(struct procset *set, int32_t from, const struct message_h
                        struct reader *r, const void *bytes, size_t n);
 void negotiate_ready(struct procset *set, struct entry *entry,
                      int64_t now_ns); /* one more child (or self) */
-void negotiate_respond(struct procset *set, const void *items,
-                       size_t n);          /* root: hand items to everyone */
+#define NEGOTIATE_HEAD 12u
+/* Root: hands items to everyone. The first NEGOTIATE_HEAD bytes of `message` are free for the head.
+ */
+void negotiate_respond(struct procset *set, uint8_t *message, size_t n);
+void negotiate_generation(
+    struct procset *set); /* a new one begins: nothing announced before counts */
+void negotiate_down(struct procset *set, enum message_type type, const void *body, size_t n);
+void negotiate_up(struct procset *set, enum message_type type, const void *body, size_t n);
 void negotiate_again(struct procset *set); /* announce all pending ops anew (generation changed) */
 void negotiate_set_broken(struct procset *set, hvd_status_t status, const char *text);
 
@@ -179,13 +191,15 @@ void batch_fuse(const struct procset *set, struct batch_item *items, int32_t cou
                 void (*emit)(void *arg, const uint32_t *ids, int32_t count), void *arg);
 
 /* plan.c */
+void plan_prepare(
+    struct procset *set); /* one was announced: nothing is negotiated until it begins */
 void plan_begin(struct procset *set, const struct batch *batch); /* ids with 0 between batches */
 void plan_destroy(struct procset *set);
 bool plan_op(struct procset *set, struct op *op); /* true: the plan takes it */
 bool plan_progress(struct procset *set);
-void plan_message(struct procset *set, int32_t from, const struct message_head *head,
-                  struct reader *r);
+void plan_message(struct procset *set, const struct message_head *head, struct reader *r);
 bool plan_is_on(const struct procset *set);
+bool plan_has_begun(const struct procset *set);
 void plan_waiting(struct procset *set); /* somebody waits: is the plan going to deliver? */
 void plan_break(struct procset *set);
 int64_t plan_deadline_ns(const struct procset *set);
@@ -196,7 +210,7 @@ bool execute_progress(struct procset *set); /* runs the set's batches; true if a
 hvd_status_t execute_begin(struct procset *set, const struct batch *batch);
 hvd_status_t execute_step(struct procset *set,
                           bool *ret_moved); /* IN_PROGRESS, or the batch has ended */
-void execute_cancel(struct procset *set, uint64_t base);
+void execute_cancel(struct procset *set);   /* its ops are pending again */
 
 /* complete.c */
 void complete_op(struct engine *engine, struct op *op, hvd_status_t status, const char *text);

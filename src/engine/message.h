@@ -76,6 +76,7 @@ bool request_get(struct reader *r, int32_t set_size, struct request *ret);
 bool shape_elements(int32_t ndim, const int64_t *shape, int64_t *ret_count);
 /* "[2, 3]" */
 void shape_format(int32_t ndim, const int64_t *shape, char *ret_text, size_t bytes);
-const char *kind_name(uint8_t kind, uint8_t reduce); /* "ALLREDUCE", "ADASUM", ... */
+const char *kind_name(uint8_t kind, uint8_t reduce);           /* "ALLREDUCE", "ADASUM", ... */
+const char *kind_negotiate_name(uint8_t kind, uint8_t reduce); /* "NEGOTIATE_ALLREDUCE", ... */
 
 #endif

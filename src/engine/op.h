@@ -32,9 +32,10 @@ struct tensor {
 };
 
 enum op_state {
-    OP_QUEUED,   /* submitted, the engine has not seen it */
-    OP_HELD,     /* seen, not yet announced */
-    OP_ANNOUNCED /* told to the coordinator, by id or in full */
+    OP_QUEUED,    /* submitted, the engine has not seen it */
+    OP_HELD,      /* seen, not yet announced */
+    OP_ANNOUNCED, /* told to the coordinator, by id or in full */
+    OP_BATCHED    /* in a batch that waits for its turn or runs */
 };
 
 struct op {

@@ -40,6 +40,8 @@ struct entry {
     struct tensor *tensor; /* local name; NULL: this rank never submitted it (it has joined) */
     char *name;            /* own copy, for errors and the timeline */
     uint32_t name_bytes;
+    int32_t queued;         /* batches that hold it and have not ended */
+    bool is_forgotten;      /* void: goes when queued is 0 */
     int32_t ready_count;    /* tree: children and self that announced it */
     bool is_announced;      /* by this rank, in this generation */
     int64_t first_ready_ns; /* when the first announcement came (stall) */
@@ -65,11 +67,12 @@ struct batch {
     int32_t argument;   /* JOINED: last rank; SET_*: id */
     uint32_t argument2; /* SET_ADD: incarnation */
     int32_t count;
-    uint32_t *ids; /* in the set's id pool ring or owned; SET_ADD: ranks */
+    uint32_t *ids; /* RUN: an array of the set's pool; PLAN: ids with 0 behind each batch; SET_ADD:
+                      ranks */
 };
 
 struct run { /* the batch in execution */
-    bool is_active, is_started, is_splits_phase;
+    bool is_active, is_splits_phase;
     bool is_planned;
     struct batch batch;
     struct coll coll;
@@ -110,8 +113,10 @@ struct procset {
     struct entry **ids; /* PROCSET_IDS */
     uint32_t id_count;
 
-    struct batch *batches; /* ring of BATCH_QUEUE: what to execute, in order */
-    uint32_t batch_head, batch_tail;
+    struct batch *batches; /* ring: what to execute, in order */
+    uint32_t batch_capacity, batch_head, batch_tail;
+    uint32_t
+        *free_ids; /* pool of id arrays, COLL_PARTS_MAX each; linked through their first bytes */
     struct run run;
 
     struct writer up_ready, up_request; /* under construction */
@@ -137,5 +142,7 @@ hvd_status_t procset_define(struct procset *set, const struct request *request, 
                             uint32_t id, struct entry **ret);
 void procset_forget(struct procset *set, struct entry *entry);
 
-bool procset_batch_push(struct procset *set, const struct batch *batch);
+hvd_status_t procset_batch_push(struct procset *set, const struct batch *batch);
+uint32_t *procset_ids_take(struct procset *set); /* room for COLL_PARTS_MAX ids; NULL: no memory */
+void procset_ids_give(struct procset *set, uint32_t *ids);
 #endif

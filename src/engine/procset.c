@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* procset.c - see procset.h: making and ending a process set, its tree, its table of ids. */
+#include "engine/procset.h"
+
+#include <string.h>
+
+#include "engine/engine.h"
+
+#define UP_BYTES (48u << 10)
+
+int32_t procset_index(const struct procset *set, int32_t world_rank)
+{
+    int32_t low = 0, high = set->size - 1;
+    while (low <= high) {
+        int32_t middle = (low + high) / 2;
+        if (set->ranks[middle] == world_rank)
+            return middle;
+        if (set->ranks[middle] < world_rank)
+            low = middle + 1;
+        else
+            high = middle - 1;
+    }
+    return -1;
+}
+
+/* Numbers the hosts of the members by first appearance; returns how many. */
+static int32_t number_hosts(struct procset *set)
+{
+    const int32_t *world = set->engine->options.host;
+    int32_t count = 0;
+    for (int32_t i = 0; i < set->size; i++) {
+        int32_t known = -1;
+        for (int32_t k = 0; k < i && known < 0; k++)
+            if (world[set->ranks[k]] == world[set->ranks[i]])
+                known = set->host[k];
+        set->host[i] = known >= 0 ? known : count++;
+    }
+    return count;
+}
+
+static int32_t leader_of(const struct procset *set, int32_t host)
+{
+    for (int32_t i = 0; i < set->size; i++)
+        if (set->host[i] == host)
+            return i;
+    return 0;
+}
+
+/* Parent of a member: its host's leader, or for leaders the binomial parent among hosts. */
+static int32_t tree_parent(const struct procset *set, int32_t index)
+{
+    int32_t host = set->host[index];
+    int32_t leader = leader_of(set, host);
+    if (index != leader)
+        return leader;
+    return host == 0 ? -1 : leader_of(set, host & (host - 1));
+}
+
+static hvd_status_t tree_build(struct procset *set)
+{
+    const struct os *os = set->engine->os;
+    set->parent = tree_parent(set, set->self);
+    set->children = os_alloc(os, (size_t)set->size * sizeof *set->children);
+    set->child_waits = os_alloc(os, (size_t)set->size);
+    if (set->children == NULL || set->child_waits == NULL)
+        return HVD_ERR_NO_MEMORY;
+    for (int32_t i = 0; i < set->size; i++)
+        if (i != set->self && tree_parent(set, i) == set->self)
+            set->children[set->child_count++] = i;
+    return HVD_OK;
+}
+
+static hvd_status_t tables_build(struct procset *set)
+{
+    const struct os *os = set->engine->os;
+    map_init(&set->tensors, os);
+    set->ids = os_alloc(os, PROCSET_IDS * sizeof *set->ids);
+    set->batch_capacity = 64;
+    set->batches = os_alloc(os, set->batch_capacity * sizeof *set->batches);
+    set->up_bytes = os_alloc(os, UP_BYTES * 2);
+    set->run.parts = os_alloc(os, COLL_PARTS_MAX * sizeof *set->run.parts);
+    set->run.entries = os_alloc(os, COLL_PARTS_MAX * sizeof(struct entry *));
+    set->run.recv_counts = os_alloc(os, (size_t)set->size * 2 * sizeof *set->run.recv_counts);
+    if (set->ids == NULL || set->batches == NULL || set->up_bytes == NULL ||
+        set->run.parts == NULL || set->run.entries == NULL || set->run.recv_counts == NULL)
+        return HVD_ERR_NO_MEMORY;
+    writer_init(&set->up_ready, set->up_bytes, UP_BYTES);
+    writer_init(&set->up_request, set->up_bytes + UP_BYTES, UP_BYTES);
+    return HVD_OK;
+}
+
+static void group_fill(struct procset *set)
+{
+    struct group *g = &set->group;
+    g->set_id = set->id;
+    g->size = set->size;
+    g->self = set->self;
+    g->ranks = set->ranks;
+    g->topology.size = set->size;
+    g->topology.host_count = number_hosts(set);
+    g->topology.host = set->host;
+    g->topology.channels = (int32_t)set->engine->config->tcp_flows;
+    if (g->topology.channels < 1)
+        g->topology.channels = 1;
+    g->is_one_host = set->engine->options.is_host_sight && g->topology.host_count == 1;
+}
+
+hvd_status_t procset_create(struct engine *engine, int32_t id, uint32_t incarnation,
+                            const int32_t *ranks, int32_t count, struct procset **ret,
+                            struct error *error)
+{
+    const struct os *os = engine->os;
+    struct procset *set = os_alloc(os, sizeof *set);
+    if (set == NULL)
+        return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
+    set->engine = engine;
+    set->id = id;
+    set->incarnation = incarnation;
+    set->generation = 1;
+    set->size = count;
+    set->ranks = os_alloc(os, (size_t)count * sizeof *set->ranks);
+    set->host = os_alloc(os, (size_t)count * sizeof *set->host);
+    if (set->ranks == NULL || set->host == NULL)
+        goto no_memory;
+    memcpy(set->ranks, ranks, (size_t)count * sizeof *set->ranks);
+    set->self = procset_index(set, engine->rank);
+    group_fill(set);
+    if (tree_build(set) != HVD_OK || tables_build(set) != HVD_OK)
+        goto no_memory;
+    if (set->self == 0 && coordinator_create(set, &set->coordinator) != HVD_OK)
+        goto no_memory;
+    hvd_status_t status =
+        engine->backend->ops->group_open(engine->backend, &set->group, &set->backend_group, error);
+    if (status != HVD_OK) {
+        procset_destroy(set);
+        return status;
+    }
+    *ret = set;
+    return HVD_OK;
+
+no_memory:
+    procset_destroy(set);
+    return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory for a process set of %d ranks.",
+                     count);
+}
+
+static void entry_free(const struct os *os, struct entry *entry)
+{
+    os_free(os, entry->dim0);
+    os_free(os, entry->name);
+    os_free(os, entry);
+}
+
+void procset_destroy(struct procset *set)
+{
+    if (set == NULL)
+        return;
+    struct engine *engine = set->engine;
+    const struct os *os = engine->os;
+    plan_destroy(set);
+    if (set->backend_group != NULL)
+        engine->backend->ops->group_close(engine->backend, set->backend_group);
+    coordinator_destroy(set->coordinator);
+    for (uint32_t i = 0; set->ids != NULL && i < PROCSET_IDS; i++)
+        if (set->ids[i] != NULL)
+            entry_free(os, set->ids[i]);
+    size_t cursor = 0;
+    for (struct tensor *t; (t = map_next(&set->tensors, &cursor)) != NULL;)
+        os_free(os, t);
+    map_destroy(&set->tensors);
+    for (; set->batches != NULL && set->batch_head != set->batch_tail; set->batch_head++)
+        os_free(os, set->batches[set->batch_head % set->batch_capacity].ids);
+    while (set->free_ids != NULL)
+        os_free(os, procset_ids_take(set));
+    os_free(os, set->run.batch.ids);
+    os_free(os, set->run.parts);
+    os_free(os, set->run.entries);
+    os_free(os, set->run.counts);
+    os_free(os, set->run.recv_counts);
+    os_free(os, set->run.all_splits);
+    os_free(os, set->run.zeros);
+    os_free(os, set->up_bytes);
+    os_free(os, set->batches);
+    os_free(os, set->ids);
+    os_free(os, set->children);
+    os_free(os, set->child_waits);
+    os_free(os, set->host);
+    os_free(os, set->ranks);
+    os_free(os, set);
+}
+
+struct entry *procset_entry(const struct procset *set, uint32_t id)
+{
+    struct entry *entry = set->ids[id % PROCSET_IDS];
+    return entry != NULL && entry->id == id ? entry : NULL;
+}
+
+static uint64_t entry_bytes(const struct entry *entry)
+{
+    int64_t count = 0;
+    if (!shape_elements(entry->ndim, entry->shape, &count))
+        return 0;
+    return (uint64_t)count * hvd_dtype_bytes((hvd_dtype_t)entry->dtype);
+}
+
+hvd_status_t procset_define(struct procset *set, const struct request *request, const int64_t *dim0,
+                            uint32_t id, struct entry **ret)
+{
+    const struct os *os = set->engine->os;
+    if (set->ids[id % PROCSET_IDS] != NULL)
+        return HVD_ERR_CORRUPT;
+    struct entry *entry = os_alloc(os, sizeof *entry);
+    if (entry == NULL)
+        return HVD_ERR_NO_MEMORY;
+    entry->id = id;
+    entry->is_transient = (request->flags & REQUEST_TRANSIENT) != 0;
+    entry->kind = request->kind;
+    entry->dtype = request->dtype;
+    entry->reduce = request->reduce;
+    entry->root = request->root;
+    entry->ndim = request->ndim;
+    entry->prescale = request->prescale;
+    entry->postscale = request->postscale;
+    entry->group = request->group;
+    entry->plan_batch = -1;
+    memcpy(entry->shape, request->shape, sizeof entry->shape);
+    entry->name = os_alloc(os, request->name_bytes + 1u);
+    if (dim0 != NULL)
+        entry->dim0 = os_alloc(os, (size_t)set->size * sizeof *dim0);
+    if (entry->name == NULL || (dim0 != NULL && entry->dim0 == NULL)) {
+        entry_free(os, entry);
+        return HVD_ERR_NO_MEMORY;
+    }
+    memcpy(entry->name, request->name, request->name_bytes);
+    entry->name_bytes = request->name_bytes;
+    if (dim0 != NULL) {
+        memcpy(entry->dim0, dim0, (size_t)set->size * sizeof *dim0);
+        entry->shape[0] = dim0[set->self];
+    }
+    pthread_mutex_lock(&set->engine->submit_lock);
+    entry->tensor = map_get(&set->tensors, entry->name, entry->name_bytes);
+    if (entry->tensor != NULL)
+        entry->tensor->entry = entry;
+    pthread_mutex_unlock(&set->engine->submit_lock);
+    if (entry->tensor != NULL && entry->tensor->op != NULL && entry->kind == HVD_ALLTOALL)
+        entry->shape[0] = entry->tensor->op->shape[0];
+    entry->bytes = entry_bytes(entry);
+    set->ids[id % PROCSET_IDS] = entry;
+    set->id_count++;
+    *ret = entry;
+    return HVD_OK;
+}
+
+void procset_forget(struct procset *set, struct entry *entry)
+{
+    struct engine *engine = set->engine;
+    pthread_mutex_lock(&engine->submit_lock);
+    struct tensor *tensor = entry->tensor;
+    if (tensor != NULL) {
+        if (tensor->entry == entry)
+            tensor->entry = NULL;
+        if (tensor->entry == NULL && tensor->op == NULL && tensor->hold == NULL) {
+            map_remove(&set->tensors, tensor->name, tensor->name_bytes);
+            os_free(engine->os, tensor);
+        }
+    }
+    pthread_mutex_unlock(&engine->submit_lock);
+    set->ids[entry->id % PROCSET_IDS] = NULL;
+    set->id_count--;
+    entry_free(engine->os, entry);
+}
+
+uint32_t *procset_ids_take(struct procset *set)
+{
+    uint32_t *ids = set->free_ids;
+    if (ids == NULL)
+        return os_alloc(set->engine->os, COLL_PARTS_MAX * sizeof *ids);
+    memcpy(&set->free_ids, ids, sizeof ids);
+    return ids;
+}
+
+void procset_ids_give(struct procset *set, uint32_t *ids)
+{
+    if (ids == NULL)
+        return;
+    memcpy(ids, &set->free_ids, sizeof ids);
+    set->free_ids = ids;
+}
+
+static bool batches_grow(struct procset *set)
+{
+    uint32_t capacity = set->batch_capacity * 2;
+    struct batch *ring = os_alloc(set->engine->os, capacity * sizeof *ring);
+    if (ring == NULL)
+        return false;
+    for (uint32_t i = set->batch_head; i != set->batch_tail; i++)
+        ring[i % capacity] = set->batches[i % set->batch_capacity];
+    os_free(set->engine->os, set->batches);
+    set->batches = ring;
+    set->batch_capacity = capacity;
+    return true;
+}
+
+hvd_status_t procset_batch_push(struct procset *set, const struct batch *batch)
+{
+    if (set->batch_tail - set->batch_head == set->batch_capacity && !batches_grow(set))
+        return HVD_ERR_NO_MEMORY;
+    set->batches[set->batch_tail++ % set->batch_capacity] = *batch;
+    return HVD_OK;
+}
