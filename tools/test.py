@@ -64,8 +64,7 @@ def venv(stack):
 
 
 def build(preset):
-    cmake = ("cmake", "--preset", preset, "-Wno-dev", "--log-level=WARNING")
-    run(*cmake)
+    run("cmake", "--preset", preset, "--log-level=WARNING")
     run("cmake", "--build", "--preset", preset, "--", "-j", JOBS, "-k", "0", "--quiet")
 
 
