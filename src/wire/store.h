@@ -69,6 +69,8 @@ hvd_status_t store_client_put(struct store_client *c, const char *scope, const c
 hvd_status_t store_client_get(struct store_client *c, const char *scope, const char *key,
                               bool is_waiting, int64_t deadline_ns, void **ret_blob, size_t *ret_n,
                               struct error *error);
+hvd_status_t store_client_delete(struct store_client *c, const char *scope, int64_t deadline_ns,
+                                 struct error *error);
 void store_client_close(struct store_client *c);
 
 #endif

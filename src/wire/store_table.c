@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store_table.c - scopes, values and exchanges; see store_table.h.
+ *
+ * Thread: the server's loop.  Owner: struct store_server.
+ * Invariants: a waiter is in exactly the list of waiter->scope, or in none; an index of an
+ * unfinished exchange has a blob exactly while its waiter waits; a finished exchange has a reply,
+ * no blobs and no waiters; a scope with neither values, exchange nor waiters does not exist. Start
+ * reading at table_exchange(). */
+#include "wire/store_table.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ABSENT_NAMED_MAX 16 /* ranks named in a text; the rest is counted */
+
+struct value {
+    struct reply *reply; /* of GET */
+    size_t key_bytes;
+    char key[];
+};
+
+struct blob {
+    uint8_t *bytes; /* NULL: not here */
+    size_t n;
+    bool has_left; /* was here in this epoch, and went again */
+};
+
+struct exchange {
+    bool is_begun;
+    uint64_t epoch;
+    uint32_t count, arrived;
+    struct blob *blobs;  /* count; NULL when finished */
+    struct reply *reply; /* when finished */
+};
+
+TAILQ_HEAD(waiter_list, waiter);
+
+struct scope {
+    struct map values;
+    struct exchange exchange;
+    struct waiter_list waiters;
+    size_t name_bytes;
+    char name[];
+};
+
+void table_init(struct table *t, struct budget *budget)
+{
+    t->budget = budget;
+    map_init(&t->scopes, budget->os);
+}
+
+static struct scope *scope_find(const struct table *t, const char *name)
+{
+    return map_get(&t->scopes, name, strlen(name));
+}
+
+static struct scope *scope_make(struct table *t, const char *name)
+{
+    struct scope *s = scope_find(t, name);
+    size_t n = strlen(name);
+    if (s != NULL)
+        return s;
+    s = budget_take(t->budget, sizeof *s + n + 1);
+    if (s == NULL)
+        return NULL;
+    memcpy(s->name, name, n + 1);
+    s->name_bytes = n;
+    map_init(&s->values, t->budget->os);
+    TAILQ_INIT(&s->waiters);
+    if (map_put(&t->scopes, s->name, n, s) < 0) {
+        budget_give(t->budget, s, sizeof *s + n + 1);
+        return NULL;
+    }
+    return s;
+}
+
+static void value_free(struct table *t, struct value *v)
+{
+    reply_unref(v->reply);
+    budget_give(t->budget, v, sizeof *v + v->key_bytes + 1);
+}
+
+static void exchange_reset(struct table *t, struct exchange *x)
+{
+    for (uint32_t i = 0; x->blobs != NULL && i < x->count; i++)
+        budget_give(t->budget, x->blobs[i].bytes, x->blobs[i].n + 1);
+    budget_give(t->budget, x->blobs, x->count * sizeof *x->blobs);
+    reply_unref(x->reply);
+    memset(x, 0, sizeof *x);
+}
+
+static void scope_free(struct table *t, struct scope *s)
+{
+    struct value *v;
+    size_t cursor = 0;
+    while ((v = map_next(&s->values, &cursor)) != NULL)
+        value_free(t, v);
+    map_destroy(&s->values);
+    exchange_reset(t, &s->exchange);
+    map_remove(&t->scopes, s->name, s->name_bytes);
+    budget_give(t->budget, s, sizeof *s + s->name_bytes + 1);
+}
+
+static void scope_drop_if_empty(struct table *t, struct scope *s)
+{
+    if (s->values.count == 0 && !s->exchange.is_begun && TAILQ_EMPTY(&s->waiters))
+        scope_free(t, s);
+}
+
+void table_destroy(struct table *t)
+{
+    struct scope *s;
+    if (t->budget == NULL)
+        return;
+    for (;;) {
+        size_t cursor = 0; /* from the start each time: freeing moves entries */
+        s = map_next(&t->scopes, &cursor);
+        if (s == NULL)
+            break;
+        scope_free(t, s);
+    }
+    map_destroy(&t->scopes);
+}
+
+/* Takes the waiter out of its list first, so that whatever answer() does cannot meet it there. */
+static void waiter_answer(struct waiter *w, struct reply *reply)
+{
+    TAILQ_REMOVE(&w->scope->waiters, w, link);
+    w->scope = NULL;
+    w->answer(w, reply);
+}
+
+static void waiter_add(struct scope *s, struct waiter *w)
+{
+    w->scope = s;
+    TAILQ_INSERT_TAIL(&s->waiters, w, link);
+}
+
+/* Answers all waiters of one kind in the scope. answer() may close connections and so shorten the
+ * list under our feet: start over after each. */
+static void answer_all(struct scope *s, bool is_exchange, const char *key, struct reply *reply)
+{
+    struct waiter *w = TAILQ_FIRST(&s->waiters);
+    while (w != NULL) {
+        bool is_meant = w->is_exchange == is_exchange &&
+                        (is_exchange || key == NULL || strcmp(w->key, key) == 0);
+        if (!is_meant) {
+            w = TAILQ_NEXT(w, link);
+            continue;
+        }
+        waiter_answer(w, reply);
+        w = TAILQ_FIRST(&s->waiters);
+    }
+}
+
+/* ---- keys ---- */
+
+static struct reply *value_reply(struct table *t, const void *blob, size_t n)
+{
+    uint8_t *room;
+    struct writer w;
+    struct reply *reply = reply_create(t->budget, n + 4, &room);
+    if (reply == NULL)
+        return NULL;
+    writer_init(&w, room, n + 4);
+    put_blob(&w, blob, n);
+    return reply;
+}
+
+const void *table_blob(const struct reply *value, size_t *ret_n)
+{
+    const uint8_t *room = reply_room(value, ret_n);
+    *ret_n -= 4;
+    return room + 4;
+}
+
+static hvd_status_t value_add(struct table *t, struct scope *s, const char *key,
+                              struct reply *reply)
+{
+    size_t n = strlen(key);
+    if (s->values.count >= STORE_COUNT_MAX)
+        return HVD_ERR_LIMIT;
+    struct value *v = budget_take(t->budget, sizeof *v + n + 1);
+    if (v == NULL)
+        return HVD_ERR_LIMIT;
+    memcpy(v->key, key, n + 1);
+    v->key_bytes = n;
+    if (map_put(&s->values, v->key, n, v) < 0) {
+        budget_give(t->budget, v, sizeof *v + n + 1);
+        return HVD_ERR_NO_MEMORY;
+    }
+    v->reply = reply;
+    return HVD_OK;
+}
+
+hvd_status_t table_put(struct table *t, const char *scope, const char *key, const void *blob,
+                       size_t n)
+{
+    if (strlen(scope) > STORE_KEY_MAX || strlen(key) > STORE_KEY_MAX || n > STORE_BLOB_MAX)
+        return HVD_ERR_LIMIT;
+    struct scope *s = scope_make(t, scope);
+    if (s == NULL)
+        return HVD_ERR_LIMIT;
+    struct reply *reply = value_reply(t, blob, n);
+    struct value *v = map_get(&s->values, key, strlen(key));
+    hvd_status_t status = HVD_OK;
+    if (reply == NULL) {
+        status = HVD_ERR_LIMIT;
+    } else if (v != NULL) {
+        reply_unref(v->reply);
+        v->reply = reply;
+    } else {
+        status = value_add(t, s, key, reply);
+    }
+    if (status != HVD_OK) {
+        reply_unref(reply);
+        scope_drop_if_empty(t, s);
+        return status;
+    }
+    answer_all(s, false, key, reply);
+    return HVD_OK;
+}
+
+struct reply *table_get(const struct table *t, const char *scope, const char *key)
+{
+    const struct scope *s = scope_find(t, scope);
+    const struct value *v = s != NULL ? map_get(&s->values, key, strlen(key)) : NULL;
+    return v != NULL ? v->reply : NULL;
+}
+
+hvd_status_t table_wait(struct table *t, const char *scope, const char *key, struct waiter *waiter)
+{
+    struct scope *s = scope_make(t, scope);
+    if (s == NULL)
+        return HVD_ERR_LIMIT;
+    waiter->is_exchange = false;
+    snprintf(waiter->key, sizeof waiter->key, "%s", key);
+    waiter_add(s, waiter);
+    return HVD_OK;
+}
+
+/* ---- exchanges ---- */
+
+static hvd_status_t exchange_begin(struct table *t, struct scope *s,
+                                   const struct store_request *request)
+{
+    struct blob *blobs = budget_take(t->budget, request->count * sizeof *blobs);
+    if (blobs == NULL)
+        return HVD_ERR_LIMIT;
+    struct reply *stale =
+        s->exchange.is_begun && !TAILQ_EMPTY(&s->waiters)
+            ? reply_status(t->budget, HVD_ERR_STALE,
+                           "exchange \"%s\": epoch %llu has begun, epoch %llu is given up", s->name,
+                           (unsigned long long)request->epoch,
+                           (unsigned long long)s->exchange.epoch)
+            : NULL;
+    exchange_reset(t, &s->exchange);
+    s->exchange = (struct exchange){
+        .is_begun = true, .epoch = request->epoch, .count = request->count, .blobs = blobs};
+    answer_all(s, true, NULL, stale);
+    reply_unref(stale);
+    return HVD_OK;
+}
+
+/* One answer for everybody: count, lengths, bytes. */
+static struct reply *exchange_reply(struct table *t, const struct exchange *x)
+{
+    size_t total = 4 + (size_t)x->count * 4;
+    uint8_t *room;
+    struct writer w;
+    for (uint32_t i = 0; i < x->count; i++)
+        total += x->blobs[i].n;
+    struct reply *reply = reply_create(t->budget, total, &room);
+    if (reply == NULL)
+        return NULL;
+    writer_init(&w, room, total);
+    put_u32(&w, x->count);
+    for (uint32_t i = 0; i < x->count; i++)
+        put_u32(&w, (uint32_t)x->blobs[i].n);
+    for (uint32_t i = 0; i < x->count; i++)
+        put_bytes(&w, x->blobs[i].bytes, x->blobs[i].n);
+    return reply;
+}
+
+/* All have arrived: everyone but the last, who gets the returned reference, is answered here. */
+static struct reply *exchange_finish(struct table *t, struct scope *s)
+{
+    struct exchange *x = &s->exchange;
+    struct reply *reply = exchange_reply(t, x);
+    if (reply == NULL) {
+        reply =
+            reply_status(t->budget, HVD_ERR_LIMIT,
+                         "exchange \"%s\": the store is full, the answer does not fit", s->name);
+        x->arrived = 0;
+        for (uint32_t i = 0; i < x->count; i++) {
+            budget_give(t->budget, x->blobs[i].bytes, x->blobs[i].n + 1);
+            x->blobs[i] = (struct blob){0};
+        }
+        answer_all(s, true, NULL, reply);
+        return reply;
+    }
+    uint64_t epoch = x->epoch;
+    uint32_t count = x->count;
+    exchange_reset(t, x);
+    *x = (struct exchange){
+        .is_begun = true, .epoch = epoch, .count = count, .arrived = count, .reply = reply};
+    answer_all(s, true, NULL, reply);
+    return reply_ref(reply);
+}
+
+/* A client that lost its connection may ask again for what is finished, with what it brought. */
+static struct reply *exchange_repeat(struct table *t, const struct scope *s,
+                                     const struct store_request *request)
+{
+    struct reader r;
+    size_t n;
+    const uint8_t *room = reply_room(s->exchange.reply, &n);
+    size_t at = 4 + (size_t)s->exchange.count * 4, bytes = 0;
+    reader_init(&r, room, n);
+    get_u32(&r);
+    for (uint32_t i = 0; i <= request->index; i++) {
+        at += bytes;
+        bytes = get_u32(&r);
+    }
+    if (bytes == request->blob_bytes &&
+        (bytes == 0 || memcmp(room + at, request->blob, bytes) == 0))
+        return reply_ref(s->exchange.reply);
+    return reply_status(t->budget, HVD_ERR_MISMATCH,
+                        "exchange \"%s\" of epoch %llu is finished; rank %u came again with "
+                        "something else",
+                        s->name, (unsigned long long)request->epoch, request->index);
+}
+
+/* Why the request cannot take part in the exchange as it stands, or NULL. */
+static struct reply *exchange_refuse(struct table *t, const struct scope *s,
+                                     const struct store_request *request)
+{
+    const struct exchange *x = &s->exchange;
+    if (!x->is_begun || request->epoch > x->epoch)
+        return NULL;
+    if (request->epoch < x->epoch)
+        return reply_status(t->budget, HVD_ERR_STALE,
+                            "exchange \"%s\" is at epoch %llu, epoch %llu has passed", s->name,
+                            (unsigned long long)x->epoch, (unsigned long long)request->epoch);
+    if (request->count != x->count)
+        return reply_status(t->budget, HVD_ERR_MISMATCH,
+                            "exchange \"%s\": rank %u counts %u ranks, others count %u", s->name,
+                            request->index, request->count, x->count);
+    if (x->reply != NULL)
+        return exchange_repeat(t, s, request);
+    return NULL;
+}
+
+/* A rank that comes again before all have arrived has lost its first connection: the new one
+ * counts. */
+static void exchange_displace(struct table *t, struct scope *s, uint32_t index)
+{
+    struct waiter *w;
+    TAILQ_FOREACH(w, &s->waiters, link)
+    {
+        if (!w->is_exchange || w->index != index)
+            continue;
+        struct reply *reply = reply_status(t->budget, HVD_ERR_DUPLICATE,
+                                           "exchange \"%s\": rank %u came again on another "
+                                           "connection",
+                                           s->name, index);
+        waiter_answer(w, reply);
+        reply_unref(reply);
+        return;
+    }
+}
+
+static void blob_take_back(struct table *t, struct exchange *x, uint32_t index)
+{
+    if (x->blobs == NULL || index >= x->count || x->blobs[index].bytes == NULL)
+        return;
+    budget_give(t->budget, x->blobs[index].bytes, x->blobs[index].n + 1);
+    x->blobs[index] = (struct blob){.has_left = true};
+    x->arrived--;
+}
+
+static bool blob_bring(struct table *t, struct exchange *x, const struct store_request *request)
+{
+    /* one byte more, so that an empty blob has an address and counts as arrived */
+    uint8_t *bytes = budget_take(t->budget, request->blob_bytes + 1);
+    if (bytes == NULL)
+        return false;
+    if (request->blob_bytes > 0)
+        memcpy(bytes, request->blob, request->blob_bytes);
+    x->blobs[request->index] = (struct blob){.bytes = bytes, .n = request->blob_bytes};
+    x->arrived++;
+    return true;
+}
+
+static struct reply *reply_full(struct table *t)
+{
+    return reply_status(t->budget, HVD_ERR_LIMIT, "the store is full (%zu of %zu bytes in use)",
+                        t->budget->used, t->budget->max);
+}
+
+struct reply *table_exchange(struct table *t, const struct store_request *request,
+                             struct waiter *waiter)
+{
+    struct scope *s = scope_make(t, request->scope);
+    if (s == NULL)
+        return reply_full(t);
+    struct reply *refusal = exchange_refuse(t, s, request);
+    if (refusal != NULL)
+        return refusal;
+    if (!s->exchange.is_begun || request->epoch > s->exchange.epoch) {
+        if (exchange_begin(t, s, request) != HVD_OK) {
+            scope_drop_if_empty(t, s);
+            return reply_full(t);
+        }
+    }
+    exchange_displace(t, s, request->index);
+    blob_take_back(t, &s->exchange, request->index);
+    if (!blob_bring(t, &s->exchange, request))
+        return reply_full(t);
+    if (s->exchange.arrived == s->exchange.count)
+        return exchange_finish(t, s);
+    waiter->is_exchange = true;
+    waiter->index = request->index;
+    waiter_add(s, waiter);
+    return NULL;
+}
+
+int32_t table_arrived(const struct table *t, const char *scope, uint64_t epoch,
+                      uint8_t *ret_present, int32_t count)
+{
+    const struct scope *s = scope_find(t, scope);
+    int32_t arrived = 0;
+    if (count <= 0)
+        return 0;
+    memset(ret_present, 0, ((size_t)count + 7) / 8);
+    if (s == NULL || !s->exchange.is_begun || s->exchange.epoch != epoch)
+        return 0;
+    for (uint32_t i = 0; i < s->exchange.count && i < (uint32_t)count; i++) {
+        if (s->exchange.reply == NULL && s->exchange.blobs[i].bytes == NULL)
+            continue;
+        ret_present[i / 8] = (uint8_t)(ret_present[i / 8] | (1u << (i % 8)));
+        arrived++;
+    }
+    return arrived;
+}
+
+/* Names the ranks that have left (or have never come) and counts them. */
+static uint32_t list_absent(const struct exchange *x, bool has_left, char *ret_list, size_t bytes)
+{
+    uint32_t count = 0;
+    size_t at = 0;
+    ret_list[0] = '\0';
+    for (uint32_t i = 0; i < x->count; i++) {
+        if (x->blobs[i].bytes != NULL || x->blobs[i].has_left != has_left)
+            continue;
+        if (count < ABSENT_NAMED_MAX)
+            at += (size_t)snprintf(ret_list + at, bytes - at, "%s%u", count > 0 ? ", " : "", i);
+        else if (count == ABSENT_NAMED_MAX)
+            snprintf(ret_list + at, bytes - at, ", ...");
+        count++;
+    }
+    return count;
+}
+
+static struct reply *exchange_missing(const struct table *t, const struct scope *s)
+{
+    const struct exchange *x = &s->exchange;
+    char list[ABSENT_NAMED_MAX * 12 + 8], missing[256] = "", left[256] = "";
+    uint32_t count = list_absent(x, false, list, sizeof list);
+    if (count > 0)
+        snprintf(missing, sizeof missing, ": %u of %u ranks have not arrived: %s", count, x->count,
+                 list);
+    count = list_absent(x, true, list, sizeof list);
+    if (count > 0)
+        snprintf(left, sizeof left, "%s %u of %u ranks came and left again: %s",
+                 missing[0] != '\0' ? ";" : ":", count, x->count, list);
+    return reply_status(t->budget, HVD_ERR_TIMEOUT, "exchange \"%s\" of epoch %llu%s%s", s->name,
+                        (unsigned long long)x->epoch, missing, left);
+}
+
+struct reply *table_missing(const struct table *t, const struct waiter *waiter)
+{
+    if (waiter->is_exchange)
+        return exchange_missing(t, waiter->scope);
+    return reply_status(t->budget, HVD_ERR_TIMEOUT, "key \"%s\" of \"%s\" was not put", waiter->key,
+                        waiter->scope->name);
+}
+
+void table_forget(struct table *t, struct waiter *waiter)
+{
+    struct scope *s = waiter->scope;
+    if (s == NULL)
+        return;
+    TAILQ_REMOVE(&s->waiters, waiter, link);
+    waiter->scope = NULL;
+    if (waiter->is_exchange)
+        blob_take_back(t, &s->exchange, waiter->index);
+    scope_drop_if_empty(t, s);
+}
+
+void table_delete(struct table *t, const char *scope)
+{
+    struct scope *s = scope_find(t, scope);
+    if (s == NULL)
+        return;
+    struct reply *gone = reply_status(t->budget, HVD_ERR_ABORTED, "\"%s\" was deleted", s->name);
+    answer_all(s, true, NULL, gone);
+    answer_all(s, false, NULL, gone);
+    reply_unref(gone);
+    scope_free(t, s);
+}
