@@ -17,7 +17,8 @@ if [ ! -f "$requirements" ]; then
     exit 2
 fi
 
-version=$("$python" -c 'import platform, sys; print(sys.implementation.name, platform.python_version(), sys.prefix)')
+version=$("$python" -c 'import platform, sys
+print(sys.implementation.name, platform.python_version(), sys.base_prefix)')
 included=$(sed -n 's/^-r *//p' "$requirements")
 hash=$( (echo "$version"; cd "$here/requirements" && cat "$stack.txt" $included) | sha256sum | cut -c1-12)
 venv=$cache/$stack-$hash
@@ -28,8 +29,12 @@ flock 9
 if [ ! -f "$venv/complete" ]; then
     echo "venv: creating $venv" >&2
     rm -rf "$venv"
+    # Make room: environments that nobody has used for a month.
+    find "$cache" -mindepth 2 -maxdepth 2 -name complete -mtime +30 | while read -r old; do
+        rm -rf "${old%/complete}"
+    done
     "$python" -m venv "$venv" >&2
     "$venv/bin/python" -m pip install -qq --disable-pip-version-check -r "$requirements" >&2
-    touch "$venv/complete"
 fi
+touch "$venv/complete"
 echo "$venv"
