@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* instance.c - see instance.h: hvd_init(), hvd_shutdown() and the pointer between them. */
+#include "api/instance.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#define DRAIN_NS 1000000
+
+struct instance {
+    pthread_mutex_t lock; /* init and shutdown, one at a time */
+    struct world *_Atomic world;
+    _Atomic int32_t users;
+    uint64_t lives;
+    uint8_t key[32]; /* a key can be read only once; later lives use it again */
+    bool has_key;
+    bool is_fork_watched;
+};
+
+static struct instance instance = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static _Thread_local struct error last_error;
+
+struct error *instance_error(void)
+{
+    error_clear(&last_error);
+    return &last_error;
+}
+
+const char *hvd_last_error(void)
+{
+    return last_error.text;
+}
+
+struct world *instance_enter(void)
+{
+    atomic_fetch_add(&instance.users, 1);
+    struct world *world = atomic_load(&instance.world);
+    if (world == NULL)
+        atomic_fetch_sub(&instance.users, 1);
+    return world;
+}
+
+void instance_leave(void)
+{
+    atomic_fetch_sub(&instance.users, 1);
+}
+
+static void on_fork_child(void)
+{
+    atomic_store(&instance.world, NULL);
+    atomic_store(&instance.users, 0);
+    pthread_mutex_init(&instance.lock, NULL);
+}
+
+hvd_status_t hvd_init(const hvd_config_t *config)
+{
+    struct error *error = instance_error();
+    hvd_status_t status = HVD_OK;
+    if (config != NULL && config->struct_size != sizeof *config)
+        return error_set(error, HVD_ERR_INVALID,
+                         "struct hvd_config has %zu bytes, this library expects %zu.",
+                         config->struct_size, sizeof *config);
+    pthread_mutex_lock(&instance.lock);
+    if (!instance.is_fork_watched) {
+        pthread_atfork(NULL, NULL, on_fork_child);
+        instance.is_fork_watched = true;
+    }
+    if (atomic_load(&instance.world) == NULL) {
+        struct world *world = NULL;
+        status = world_create(os_host(), config, instance.has_key ? instance.key : NULL,
+                              ++instance.lives, &world, error);
+        if (status == HVD_OK) {
+            memcpy(instance.key, world->key, sizeof instance.key);
+            instance.has_key = world->place.size > 1;
+            atomic_store(&instance.world, world);
+        }
+    }
+    pthread_mutex_unlock(&instance.lock);
+    return status;
+}
+
+void hvd_shutdown(void)
+{
+    const struct os *os = os_host();
+    pthread_mutex_lock(&instance.lock);
+    struct world *world = atomic_exchange(&instance.world, NULL);
+    if (world != NULL) {
+        driver_shutdown(&world->driver, 10000);
+        while (atomic_load(&instance.users) >
+               0) /* threads in a wait end with the ops they wait for */
+            os->sleep_ns(os->ctx, DRAIN_NS);
+        world_destroy(world);
+    }
+    pthread_mutex_unlock(&instance.lock);
+}
+
+bool hvd_is_initialized(void)
+{
+    return atomic_load(&instance.world) != NULL;
+}

@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ops.c - the public calls of include/horovod/hvd.h: check that there is a world, hand over to the
+ * engine.
+ *
+ * Thread: any.  Start reading at hvd_submit(). */
+#include <string.h>
+
+#include "api/instance.h"
+#include "engine/sets.h"
+#include "engine/timeline.h"
+#include "transport/shm/shm.h"
+
+#define NOT_INITIALIZED "Horovod has not been initialized; use hvd.init()."
+
+void hvd_op_init(hvd_op_t *op, hvd_kind_t kind)
+{
+    memset(op, 0, sizeof *op);
+    op->struct_size = sizeof *op;
+    op->kind = kind;
+    op->reduce = HVD_SUM;
+    op->prescale = op->postscale = 1.0;
+    op->input.device = op->output.device = HVD_DEVICE_CPU;
+    op->input.dtype = op->output.dtype = HVD_FLOAT32;
+}
+
+/* ---- who am I ---- */
+
+#define PLACE(function, field)                                                                     \
+    int32_t function(void)                                                                         \
+    {                                                                                              \
+        struct world *world = instance_enter();                                                    \
+        if (world == NULL)                                                                         \
+            return -1;                                                                             \
+        int32_t value = (int32_t)world->field;                                                     \
+        instance_leave();                                                                          \
+        return value;                                                                              \
+    }
+
+PLACE(hvd_rank, place.rank)
+PLACE(hvd_size, place.size)
+PLACE(hvd_local_rank, place.local_rank)
+PLACE(hvd_local_size, place.local_size)
+PLACE(hvd_cross_rank, place.cross_rank)
+PLACE(hvd_cross_size, place.cross_size)
+PLACE(hvd_is_homogeneous, is_homogeneous)
+
+/* ---- submitting ---- */
+
+hvd_status_t hvd_submit_group(const hvd_op_t *ops, size_t count, hvd_handle_t *ret_handle)
+{
+    struct error *error = instance_error();
+    struct world *world = instance_enter();
+    if (world == NULL)
+        return error_set(error, HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
+    struct ticket *ticket = NULL;
+    bool is_waited = count > 0 && (ops[0].flags & HVD_OP_WAITED) != 0;
+    hvd_status_t status = engine_submit(world->engine, ops, count, &ticket, error);
+    if (status == HVD_OK) {
+        *ret_handle = ticket->handle;
+        driver_submitted(&world->driver, is_waited);
+    }
+    instance_leave();
+    return status;
+}
+
+hvd_status_t hvd_submit(const hvd_op_t *op, hvd_handle_t *ret_handle)
+{
+    return hvd_submit_group(op, 1, ret_handle);
+}
+
+/* ---- handles ---- */
+
+/* The ticket of a handle, with the world entered; NULL: neither. */
+static struct ticket *ticket_enter(hvd_handle_t handle, struct world **ret_world)
+{
+    struct world *world = instance_enter();
+    if (world == NULL) {
+        error_set(instance_error(), HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
+        return NULL;
+    }
+    struct ticket *ticket = engine_ticket(world->engine, handle);
+    if (ticket == NULL) {
+        instance_leave();
+        error_set(instance_error(), HVD_ERR_INVALID,
+                  "Handle %lld was not created or has been cleared.", (long long)handle);
+        return NULL;
+    }
+    *ret_world = world;
+    return ticket;
+}
+
+static hvd_status_t ticket_status(const struct ticket *ticket)
+{
+    return (hvd_status_t)atomic_load_explicit(&ticket->state, memory_order_acquire);
+}
+
+hvd_status_t hvd_poll(hvd_handle_t handle)
+{
+    struct world *world = NULL;
+    struct ticket *ticket = ticket_enter(handle, &world);
+    if (ticket == NULL)
+        return HVD_ERR_INVALID;
+    hvd_status_t status = ticket_status(ticket);
+    if (status == HVD_IN_PROGRESS)
+        driver_help(
+            &world->driver); /* what it brings is told by the next poll: never done at once */
+    else
+        engine_ticket_seen(world->engine, ticket);
+    instance_leave();
+    return status;
+}
+
+hvd_status_t hvd_wait(hvd_handle_t handle, int64_t timeout_ms)
+{
+    struct world *world = NULL;
+    struct ticket *ticket = ticket_enter(handle, &world);
+    if (ticket == NULL)
+        return HVD_ERR_INVALID;
+    hvd_status_t status = driver_wait(&world->driver, ticket, timeout_ms);
+    if (status == HVD_OK) {
+        status = ticket_status(ticket);
+        engine_ticket_seen(world->engine, ticket);
+    }
+    instance_leave();
+    return status;
+}
+
+const char *hvd_error(hvd_handle_t handle)
+{
+    struct world *world = NULL;
+    struct ticket *ticket = ticket_enter(handle, &world);
+    if (ticket == NULL)
+        return "";
+    const char *text =
+        ticket_status(ticket) < 0 && ticket->error != NULL ? ticket->error->text : "";
+    instance_leave();
+    return text;
+}
+
+void hvd_release(hvd_handle_t handle)
+{
+    struct world *world = NULL;
+    struct ticket *ticket = ticket_enter(handle, &world);
+    if (ticket == NULL)
+        return;
+    if (ticket_status(ticket) != HVD_IN_PROGRESS)
+        engine_ticket_release(world->engine, ticket);
+    instance_leave();
+}
+
+/* ---- results ---- */
+
+static struct op *result_enter(hvd_handle_t handle, int32_t index)
+{
+    struct world *world = NULL;
+    struct ticket *ticket = ticket_enter(handle, &world);
+    if (ticket == NULL)
+        return NULL;
+    if (ticket_status(ticket) == HVD_IN_PROGRESS || index < 0 || index >= ticket->count) {
+        instance_leave();
+        return NULL;
+    }
+    return ticket->ops[index];
+}
+
+hvd_status_t hvd_result_shape(hvd_handle_t handle, int32_t index, int32_t *ret_ndim,
+                              int64_t ret_shape[HVD_DIMS_MAX])
+{
+    struct op *op = result_enter(handle, index);
+    if (op == NULL)
+        return HVD_ERR_INVALID;
+    *ret_ndim = op->ndim;
+    memcpy(ret_shape, op->shape, sizeof op->shape);
+    if (op->ndim > 0 &&
+        (op->kind == HVD_ALLGATHER || op->kind == HVD_ALLTOALL || op->kind == HVD_REDUCESCATTER))
+        ret_shape[0] = op->result_dim0;
+    instance_leave();
+    return HVD_OK;
+}
+
+void *hvd_result_data(hvd_handle_t handle, int32_t index)
+{
+    struct op *op = result_enter(handle, index);
+    if (op == NULL)
+        return NULL;
+    void *data = op->result;
+    instance_leave();
+    return data;
+}
+
+void *hvd_result_take(hvd_handle_t handle, int32_t index)
+{
+    struct op *op = result_enter(handle, index);
+    if (op == NULL)
+        return NULL;
+    void *data = op->result;
+    op->result = NULL;
+    instance_leave();
+    return data;
+}
+
+hvd_status_t hvd_result_splits(hvd_handle_t handle, int32_t index, int32_t *ret_splits)
+{
+    struct op *op = result_enter(handle, index);
+    if (op == NULL)
+        return HVD_ERR_INVALID;
+    bool has_splits = op->recv_splits != NULL;
+    if (has_splits)
+        memcpy(ret_splits, op->recv_splits, (size_t)op->set->size * sizeof *ret_splits);
+    instance_leave();
+    return has_splits ? HVD_OK : HVD_ERR_INVALID;
+}
+
+int32_t hvd_result_rank(hvd_handle_t handle)
+{
+    struct op *op = result_enter(handle, 0);
+    if (op == NULL)
+        return -1;
+    int32_t rank = op->ticket->join_rank;
+    instance_leave();
+    return rank;
+}
+
+/* ---- process sets ---- */
+
+static hvd_status_t set_change(struct world *world, const int32_t *ranks, int32_t count,
+                               int32_t remove_id, int32_t *ret_id, struct error *error)
+{
+    struct ticket *ticket = NULL;
+    if (!world->config.dynamic_process_sets)
+        return error_set(error, HVD_ERR_CONFIG,
+                         "Set HOROVOD_DYNAMIC_PROCESS_SETS=1 to allow %s process sets after "
+                         "Horovod initialization.",
+                         ranks != NULL ? "adding" : "removing");
+    hvd_status_t status = engine_submit_set(world->engine, ranks, count, remove_id, &ticket, error);
+    if (status != HVD_OK)
+        return status;
+    driver_submitted(&world->driver, true);
+    driver_wait(&world->driver, ticket, -1);
+    status = ticket_status(ticket);
+    if (status == HVD_OK)
+        *ret_id = ticket->join_rank;
+    else
+        error_set(error, status, "%s",
+                  ticket->error != NULL ? ticket->error->text : hvd_status_name(status));
+    engine_ticket_release(world->engine, ticket);
+    return status;
+}
+
+hvd_status_t hvd_process_set_add(const int32_t *ranks, int32_t count, int32_t *ret_id)
+{
+    struct error *error = instance_error();
+    struct world *world = instance_enter();
+    if (world == NULL)
+        return error_set(error, HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
+    hvd_status_t status = sets_check(world->engine, ranks, count, error);
+    if (status == HVD_OK)
+        status = set_change(world, ranks, count, -1, ret_id, error);
+    instance_leave();
+    return status;
+}
+
+hvd_status_t hvd_process_set_remove(int32_t id)
+{
+    struct error *error = instance_error();
+    struct world *world = instance_enter();
+    if (world == NULL)
+        return error_set(error, HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
+    int32_t removed = -1;
+    hvd_status_t status = set_change(world, NULL, 0, id, &removed, error);
+    if (status == HVD_OK && removed < 0)
+        status = error_set(error, HVD_ERR_INVALID,
+                           "Process set %d does not exist or has not been registered.", id);
+    instance_leave();
+    return status;
+}
+
+/* The record of a live set with the submit lock held; NULL and not held otherwise. */
+static const struct set_record *record_lock(struct engine *engine, int32_t id)
+{
+    pthread_mutex_lock(&engine->submit_lock);
+    if (id >= 0 && id < HVD_PROCESS_SETS_MAX && engine->records[id].is_live)
+        return &engine->records[id];
+    pthread_mutex_unlock(&engine->submit_lock);
+    return NULL;
+}
+
+static hvd_status_t set_query(int32_t id, int32_t *ret_rank, int32_t *ret_size, int32_t *ret_ranks)
+{
+    struct error *error = instance_error();
+    struct world *world = instance_enter();
+    if (world == NULL)
+        return error_set(error, HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
+    hvd_status_t status = HVD_OK;
+    const struct set_record *record = record_lock(world->engine, id);
+    if (record == NULL) {
+        status = error_set(error, HVD_ERR_INVALID,
+                           "Process set does not exist or has not been registered.");
+    } else {
+        int32_t rank = -1;
+        for (int32_t i = 0; i < record->count; i++) {
+            if (record->ranks[i] == world->place.rank)
+                rank = i;
+            if (ret_ranks != NULL)
+                ret_ranks[i] = record->ranks[i];
+        }
+        if (ret_size != NULL)
+            *ret_size = record->count;
+        if (ret_rank != NULL)
+            *ret_rank = rank;
+        pthread_mutex_unlock(&world->engine->submit_lock);
+        if (ret_rank != NULL && rank < 0)
+            status =
+                error_set(error, HVD_ERR_ABORTED, "Process is not part of provided process set.");
+    }
+    instance_leave();
+    return status;
+}
+
+hvd_status_t hvd_process_set_rank(int32_t id, int32_t *ret_rank)
+{
+    return set_query(id, ret_rank, NULL, NULL);
+}
+
+hvd_status_t hvd_process_set_size(int32_t id, int32_t *ret_size)
+{
+    return set_query(id, NULL, ret_size, NULL);
+}
+
+hvd_status_t hvd_process_set_ranks(int32_t id, int32_t *ret_ranks)
+{
+    return set_query(id, NULL, NULL, ret_ranks);
+}
+
+static int32_t sets_list(int32_t *ret_ids)
+{
+    struct world *world = instance_enter();
+    int32_t count = 0;
+    if (world == NULL)
+        return 0;
+    pthread_mutex_lock(&world->engine->submit_lock);
+    for (int32_t id = 0; id < HVD_PROCESS_SETS_MAX; id++) {
+        if (!world->engine->records[id].is_live)
+            continue;
+        if (ret_ids != NULL)
+            ret_ids[count] = id;
+        count++;
+    }
+    pthread_mutex_unlock(&world->engine->submit_lock);
+    instance_leave();
+    return count;
+}
+
+int32_t hvd_process_set_count(void)
+{
+    return sets_list(NULL);
+}
+
+void hvd_process_set_ids(int32_t *ret_ids)
+{
+    sets_list(ret_ids);
+}
+
+/* ---- memory ---- */
+
+void *hvd_alloc(size_t bytes)
+{
+    struct world *world = instance_enter();
+    if (world == NULL)
+        return NULL;
+    void *ptr = world->shm != NULL ? shm_heap_alloc(world->shm, bytes) : NULL;
+    instance_leave();
+    return ptr;
+}
+
+void hvd_free(void *ptr)
+{
+    struct world *world = instance_enter();
+    bool is_arena =
+        world != NULL && world->shm != NULL && shm_offset(world->shm, ptr, 1) != UINT64_MAX;
+    if (is_arena)
+        shm_heap_free(world->shm, ptr);
+    else
+        os_free(os_host(), ptr);
+    if (world != NULL)
+        instance_leave();
+}
+
+bool hvd_is_shared(const void *ptr, size_t bytes)
+{
+    struct world *world = instance_enter();
+    if (world == NULL)
+        return false;
+    bool is_arena = world->shm != NULL && shm_offset(world->shm, ptr, bytes) != UINT64_MAX;
+    instance_leave();
+    return is_arena;
+}
+
+/* ---- timeline ---- */
+
+hvd_status_t hvd_timeline_start(const char *path, bool mark_cycles)
+{
+    struct error *error = instance_error();
+    struct world *world = instance_enter();
+    hvd_status_t status = HVD_OK;
+    if (world == NULL)
+        return error_set(error, HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
+    if (world->config.timeline[0] == '\0')
+        status = error_set(error, HVD_ERR_CONFIG,
+                           "Set HOROVOD_TIMELINE=DYNAMIC to enable dynamic timeline usage.");
+    else if (world->engine->timeline != NULL)
+        status = timeline_start(world->engine->timeline, path, mark_cycles, error);
+    instance_leave();
+    return status;
+}
+
+hvd_status_t hvd_timeline_stop(void)
+{
+    struct world *world = instance_enter();
+    if (world == NULL)
+        return error_set(instance_error(), HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
+    if (world->engine->timeline != NULL)
+        timeline_stop(world->engine->timeline);
+    instance_leave();
+    return HVD_OK;
+}
+
+/* ---- counters and features ---- */
+
+void hvd_stats(hvd_stats_t *ret)
+{
+    size_t size = ret->struct_size;
+    struct world *world = instance_enter();
+    memset(ret, 0, sizeof *ret);
+    ret->struct_size = size;
+    if (world == NULL)
+        return;
+    uint64_t live = 0, messages = 0;
+    pthread_mutex_lock(&world->driver.token);
+    *ret = world->engine->stats;
+    if (world->shm != NULL)
+        shm_transport(world->shm)
+            ->ops->counters(shm_transport(world->shm), &messages, &ret->shm_bytes);
+    for (int32_t i = 0; i < world->engine->options.transport_count; i++) {
+        struct transport *t = world->engine->options.transports[i];
+        if (world->shm == NULL || t != shm_transport(world->shm))
+            t->ops->counters(t, &messages, &ret->net_bytes);
+    }
+    pthread_mutex_unlock(&world->driver.token);
+    ret->struct_size = size;
+    os_host_alloc_counts(&live, &ret->allocations);
+    ret->sleeps = atomic_load(&world->driver.sleeps);
+    ret->wakeups = atomic_load(&world->driver.wakeups);
+    instance_leave();
+}
+
+int32_t hvd_feature(const char *name)
+{
+    static const char *const present[] = {"gloo", "shm", "tcp"};
+    for (size_t i = 0; i < sizeof present / sizeof present[0]; i++)
+        if (strcmp(name, present[i]) == 0)
+            return 1;
+    return 0;
+}
