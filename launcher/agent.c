@@ -1,0 +1,584 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* agent.c - see agent.h. States: waiting for START, running, stopping (SIGTERM sent), killing.
+ * Invariant: it leaves only when it has no child any more; the last message is GONE.
+ * Thread: one.  Owner: agent_main().  Start reading at agent_main(), then agent_stop(). */
+#include "agent.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "base/sha256.h"
+#include "horovod/hvd.h"
+#include "mem.h"
+#include "message.h"
+#include "probe.h"
+#include "spawn.h"
+#include "wire/store.h"
+
+#define NS_PER_MS          1000000LL
+#define OUTPUT_HIGH_BYTES  (1u << 20) /* stop reading from workers while this much is unsent */
+#define KILL_PERIOD_MS     50
+#define ORPHAN_GRACE_MS    1000
+#define LEFT_OVER_GRACE_MS 1000
+#define FAREWELL_MS        2000 /* to get the last messages out */
+#define EVENTS_MAX         64
+#define WORKERS_MAX        65536u
+
+enum tag_kind { TAG_CONTROL_IN, TAG_CONTROL_OUT, TAG_SIGNALS, TAG_PIPE, TAG_PROCESS };
+
+struct worker;
+struct tag {
+    enum tag_kind kind;
+    struct worker *worker;
+    int stream; /* TAG_PIPE: 1 or 2 */
+};
+
+struct worker {
+    uint32_t index;
+    struct list env;
+    pid_t pid;
+    int pidfd;
+    int pipes[2]; /* its stdout and stderr, -1: closed */
+    struct tag pipe_tags[2], process_tag;
+    bool is_running, is_reported;
+    struct spawn_end end;
+    int64_t ended_ns;
+};
+
+enum agent_state { AGENT_WAITING, AGENT_RUNNING, AGENT_STOPPING, AGENT_KILLING };
+
+struct agent {
+    const struct os *os;
+    struct mem mem;
+    struct link link;
+    int poll_fd, signal_fd;
+    struct tag in_tag, out_tag, signal_tag;
+    bool is_out_polled, is_orphaned, is_paused;
+    enum agent_state state;
+    int64_t kill_at_ns;
+    uint8_t key[MESSAGE_KEY_BYTES];
+    char *cwd;
+    struct list env, command;
+    bool is_env_complete;
+    struct worker *workers;
+    uint32_t worker_count;
+    int64_t oom_kills; /* at the start */
+    struct probe_server *probe;
+};
+
+static int64_t now_ns(const struct agent *a)
+{
+    return os_now_ns(a->os);
+}
+
+/* ---- telling the launcher ---- */
+
+static void agent_note(struct agent *a, enum message_type type, const char *text)
+{
+    message_begin(&a->link, type);
+    message_text(&a->link, text);
+    message_end(&a->link);
+}
+
+static void agent_hello(struct agent *a)
+{
+    char host[256] = "";
+    struct utsname machine;
+    memset(&machine, 0, sizeof machine);
+    gethostname(host, sizeof host - 1);
+    uname(&machine);
+    const char *peer = a->os->env(a->os->ctx, "SSH_CONNECTION");
+    message_raw(&a->link, MESSAGE_GREETING, sizeof MESSAGE_GREETING - 1);
+    message_begin(&a->link, MESSAGE_HELLO);
+    message_u32(&a->link, MESSAGE_VERSION);
+    message_text(&a->link, HVD_VERSION_STRING);
+    message_text(&a->link, host);
+    message_text(&a->link, peer == NULL ? "" : peer);
+    message_text(&a->link, mem_format(&a->mem, "%s %s", machine.sysname, machine.machine));
+    message_end(&a->link);
+}
+
+static void agent_report_exit(struct agent *a, struct worker *w)
+{
+    bool is_oom = w->end.signal == SIGKILL && a->oom_kills >= 0 && a->state == AGENT_RUNNING &&
+                  spawn_oom_kill_count() > a->oom_kills;
+    w->is_reported = true;
+    message_begin(&a->link, MESSAGE_EXIT);
+    message_u32(&a->link, w->index);
+    message_u32(&a->link, (uint32_t)w->pid);
+    message_u32(&a->link, (uint32_t)w->end.code);
+    message_u32(&a->link, (uint32_t)w->end.signal);
+    message_u64(&a->link, (uint64_t)(now_ns(a) - w->ended_ns));
+    message_u8(&a->link, is_oom);
+    message_end(&a->link);
+}
+
+/* ---- workers ---- */
+
+static void worker_close_pipe(struct agent *a, struct worker *w, int stream)
+{
+    int *fd = &w->pipes[stream - 1];
+    if (*fd < 0)
+        return;
+    a->os->poll_remove(a->os->ctx, a->poll_fd, *fd);
+    a->os->close(a->os->ctx, *fd);
+    *fd = -1;
+}
+
+/* Forwards one chunk; false: nothing to read now, or closed. */
+static bool worker_forward(struct agent *a, struct worker *w, int stream)
+{
+    uint8_t chunk[MESSAGE_CHUNK];
+    if (w->pipes[stream - 1] < 0)
+        return false;
+    int64_t n = a->os->read(a->os->ctx, w->pipes[stream - 1], chunk, sizeof chunk);
+    if (n == -EAGAIN || n == -EINTR)
+        return false;
+    if (n <= 0) {
+        worker_close_pipe(a, w, stream);
+        return false;
+    }
+    if (a->is_orphaned)
+        return true;
+    message_begin(&a->link, MESSAGE_OUTPUT);
+    message_u32(&a->link, w->index);
+    message_u8(&a->link, (uint8_t)stream);
+    message_raw(&a->link, chunk, (size_t)n);
+    message_end(&a->link);
+    return true;
+}
+
+/* What the worker wrote before it ended; a grandchild may go on writing, so there is a limit. */
+static void worker_drain(struct agent *a, struct worker *w)
+{
+    for (int stream = 1; stream <= 2; stream++)
+        for (int i = 0; i < 64 && worker_forward(a, w, stream); i++) {}
+}
+
+static void worker_ended(struct agent *a, struct worker *w, const struct spawn_end *end)
+{
+    if (!w->is_running)
+        return;
+    w->is_running = false;
+    w->end = *end;
+    w->ended_ns = now_ns(a);
+    if (w->pidfd >= 0) {
+        a->os->poll_remove(a->os->ctx, a->poll_fd, w->pidfd);
+        a->os->close(a->os->ctx, w->pidfd);
+        w->pidfd = -1;
+    }
+    worker_drain(a, w);
+    agent_report_exit(a, w);
+}
+
+static void worker_environment(struct agent *a, struct worker *w, struct list *ret)
+{
+    for (size_t i = 0; i < a->env.count; i++)
+        list_add(&a->mem, ret, a->env.items[i]);
+    for (size_t i = 0; i < w->env.count; i++)
+        list_put(&a->mem, ret, w->env.items[i]);
+    char fd[16];
+    snprintf(fd, sizeof fd, "%d", SPAWN_KEPT_FD);
+    list_set(&a->mem, ret, "HOROVOD_KEY_FD", fd);
+}
+
+/* Hex, so that the descriptor, HOROVOD_KEY_FILE and HOROVOD_KEY all hold the same text. */
+static int worker_key_file(const struct agent *a)
+{
+    char text[2 * MESSAGE_KEY_BYTES + 2];
+    for (size_t i = 0; i < MESSAGE_KEY_BYTES; i++)
+        snprintf(text + 2 * i, 3, "%02x", a->key[i]);
+    text[2 * MESSAGE_KEY_BYTES] = '\n';
+    int fd = spawn_secret_file(text, 2 * MESSAGE_KEY_BYTES + 1);
+    bytes_wipe(text, sizeof text);
+    return fd;
+}
+
+static void worker_watch(struct agent *a, struct worker *w)
+{
+    for (int stream = 1; stream <= 2; stream++) {
+        struct tag *tag = &w->pipe_tags[stream - 1];
+        *tag = (struct tag){TAG_PIPE, w, stream};
+        spawn_nonblocking(w->pipes[stream - 1]);
+        a->os->poll_add(a->os->ctx, a->poll_fd, w->pipes[stream - 1], tag, false);
+    }
+    w->process_tag = (struct tag){TAG_PROCESS, w, 0};
+    if (w->pidfd >= 0)
+        a->os->poll_add(a->os->ctx, a->poll_fd, w->pidfd, &w->process_tag, false);
+}
+
+static int worker_start(struct agent *a, struct worker *w)
+{
+    int out[2] = {-1, -1}, err[2] = {-1, -1};
+    struct list env = {0};
+    worker_environment(a, w, &env);
+    int rc = spawn_pipe(out);
+    if (rc == 0)
+        rc = spawn_pipe(err);
+    int key_fd = rc == 0 ? worker_key_file(a) : -1;
+    if (rc == 0 && key_fd < 0)
+        rc = key_fd;
+    struct spawn s = {.argv = a->command.items,
+                      .env = env.items,
+                      .cwd = a->cwd[0] == '\0' ? NULL : a->cwd,
+                      .fds = {-1, out[1], err[1]},
+                      .kept_fd = key_fd,
+                      .death_signal = SIGKILL};
+    if (rc == 0)
+        rc = spawn_start(&s, &w->pid, &w->pidfd);
+    int ours[] = {out[1], err[1], key_fd};
+    for (size_t i = 0; i < 3; i++)
+        if (ours[i] >= 0)
+            a->os->close(a->os->ctx, ours[i]);
+    w->pipes[0] = out[0];
+    w->pipes[1] = err[0];
+    if (rc == 0) {
+        w->is_running = true;
+        worker_watch(a, w);
+    }
+    return rc;
+}
+
+/* ---- ending ---- */
+
+static void agent_signal_all(struct agent *a, int signal_number)
+{
+    for (uint32_t i = 0; i < a->worker_count; i++)
+        if (a->workers[i].is_running)
+            spawn_signal_group(a->workers[i].pid, signal_number);
+}
+
+/* Ask, and after the grace time stop asking. Shortens the time if called again. */
+static void agent_stop(struct agent *a, int64_t grace_ms)
+{
+    int64_t kill_at_ns = now_ns(a) + grace_ms * NS_PER_MS;
+    if (a->state == AGENT_KILLING)
+        return;
+    if (a->state == AGENT_STOPPING && kill_at_ns >= a->kill_at_ns)
+        return;
+    a->kill_at_ns = kill_at_ns;
+    if (a->state != AGENT_STOPPING && grace_ms > 0) {
+        spawn_signal_descendants(a->os, SIGTERM);
+        spawn_signal_descendants(a->os, SIGCONT); /* a stopped process must wake to see it */
+    }
+    a->state = grace_ms > 0 ? AGENT_STOPPING : AGENT_KILLING;
+}
+
+static void agent_orphaned(struct agent *a)
+{
+    if (a->is_orphaned)
+        return;
+    a->is_orphaned = true;
+    a->os->poll_remove(a->os->ctx, a->poll_fd, a->link.in_fd);
+    bytes_drop(&a->link.out, bytes_used(&a->link.out));
+    agent_stop(a, ORPHAN_GRACE_MS);
+}
+
+static void agent_reap(struct agent *a)
+{
+    struct spawn_end end;
+    while (spawn_reap(-1, &end))
+        for (uint32_t i = 0; i < a->worker_count; i++)
+            if (a->workers[i].pid == end.pid)
+                worker_ended(a, &a->workers[i], &end);
+}
+
+static bool agent_has_workers(const struct agent *a)
+{
+    for (uint32_t i = 0; i < a->worker_count; i++)
+        if (a->workers[i].is_running)
+            return true;
+    return false;
+}
+
+/* ---- what the launcher asks for ---- */
+
+/* A dial-back that fails is the commonest trouble between hosts: find it before the workers do. */
+static bool agent_dial(struct agent *a, const char *addresses, uint32_t timeout_ms)
+{
+    if (addresses[0] == '\0')
+        return true;
+    struct error error;
+    struct store_client *client = NULL;
+    error_clear(&error);
+    hvd_status_t status =
+        store_client_open(a->os, addresses, a->key, 0, 0,
+                          now_ns(a) + (int64_t)timeout_ms * NS_PER_MS, &client, &error);
+    store_client_close(client);
+    if (status == HVD_OK)
+        return true;
+    agent_note(a, MESSAGE_TROUBLE,
+               mem_format(&a->mem, "cannot dial back to %s: %s", addresses, error.text));
+    return false;
+}
+
+static void env_inherit(void *arg, const char *name, const char *value)
+{
+    struct agent *a = arg;
+    if (list_get(&a->env, name) == NULL)
+        list_add(&a->mem, &a->env, mem_format(&a->mem, "%s=%s", name, value));
+}
+
+static bool start_read(struct agent *a, struct reader *r, char **ret_addresses,
+                       uint32_t *ret_timeout_ms)
+{
+    get_bytes(r, a->key, sizeof a->key);
+    *ret_addresses = message_get_text(&a->mem, r);
+    *ret_timeout_ms = get_u32(r);
+    a->cwd = message_get_text(&a->mem, r);
+    a->is_env_complete = get_u8(r) != 0;
+    message_get_list(&a->mem, r, &a->env);
+    message_get_list(&a->mem, r, &a->command);
+    uint32_t count = get_u32(r);
+    if (r->bad || count > WORKERS_MAX || a->command.count == 0)
+        return false;
+    a->workers = mem_alloc(&a->mem, count * sizeof *a->workers);
+    for (uint32_t i = 0; i < count; i++) {
+        a->workers[i] = (struct worker){.index = i, .pidfd = -1, .pipes = {-1, -1}};
+        message_get_list(&a->mem, r, &a->workers[i].env);
+    }
+    a->worker_count = count;
+    return reader_done(r);
+}
+
+static void agent_start(struct agent *a, struct reader *r)
+{
+    char *addresses = NULL;
+    uint32_t timeout_ms = 0;
+    if (a->state != AGENT_WAITING)
+        return;
+    a->state = AGENT_RUNNING;
+    if (!start_read(a, r, &addresses, &timeout_ms)) {
+        agent_note(a, MESSAGE_TROUBLE, "the START message is malformed");
+        agent_stop(a, 0);
+        return;
+    }
+    if (!a->is_env_complete)
+        a->os->env_each(a->os->ctx, env_inherit, a);
+    if (!agent_dial(a, addresses, timeout_ms)) {
+        agent_stop(a, 0);
+        return;
+    }
+    a->oom_kills = spawn_oom_kill_count();
+    for (uint32_t i = 0; i < a->worker_count; i++) {
+        int rc = worker_start(a, &a->workers[i]);
+        if (rc < 0) {
+            agent_note(a, MESSAGE_TROUBLE,
+                       mem_format(&a->mem, "cannot start a process: %s", strerror(-rc)));
+            agent_stop(a, 0);
+            return;
+        }
+    }
+    message_begin(&a->link, MESSAGE_STARTED);
+    message_u32(&a->link, a->worker_count);
+    message_end(&a->link);
+}
+
+static void agent_pong(struct agent *a, struct reader *r)
+{
+    uint64_t echo = get_u64(r);
+    message_begin(&a->link, MESSAGE_PONG);
+    message_u64(&a->link, echo);
+    message_u64(&a->link, (uint64_t)a->os->wall_us(a->os->ctx));
+    message_end(&a->link);
+}
+
+static void agent_message(struct agent *a, enum message_type type, struct reader *r)
+{
+    switch (type) {
+    case MESSAGE_START: agent_start(a, r); return;
+    case MESSAGE_STOP: agent_stop(a, get_u32(r)); return;
+    case MESSAGE_SIGNAL: agent_signal_all(a, (int)get_u32(r)); return;
+    case MESSAGE_PING: agent_pong(a, r); return;
+    case MESSAGE_SERVE: probe_serve(&a->mem, &a->link, r, &a->probe); return;
+    case MESSAGE_DIAL: probe_dial(&a->mem, &a->link, r); return;
+    case MESSAGE_HELLO:
+    case MESSAGE_STARTED:
+    case MESSAGE_OUTPUT:
+    case MESSAGE_EXIT:
+    case MESSAGE_TROUBLE:
+    case MESSAGE_NOTE:
+    case MESSAGE_GONE:
+    case MESSAGE_PONG:
+    case MESSAGE_SERVING:
+    case MESSAGE_MEASURED: return;
+    }
+}
+
+static void agent_read_control(struct agent *a)
+{
+    hvd_status_t status = link_fill(&a->link);
+    enum message_type type = MESSAGE_PING;
+    struct reader payload;
+    while (status == HVD_OK) {
+        status = link_next(&a->link, &type, &payload);
+        if (status == HVD_OK)
+            agent_message(a, type, &payload);
+    }
+    if (status != HVD_AGAIN)
+        agent_orphaned(a);
+}
+
+/* ---- the loop ---- */
+
+static void agent_flush(struct agent *a)
+{
+    if (a->is_orphaned)
+        return;
+    hvd_status_t status = link_flush(&a->link);
+    if (status == HVD_ERR_LINK) {
+        agent_orphaned(a);
+        return;
+    }
+    bool wants = status == HVD_IN_PROGRESS;
+    if (wants && !a->is_out_polled)
+        a->os->poll_add(a->os->ctx, a->poll_fd, a->link.out_fd, &a->out_tag, true);
+    if (!wants && a->is_out_polled)
+        a->os->poll_remove(a->os->ctx, a->poll_fd, a->link.out_fd);
+    a->is_out_polled = wants;
+}
+
+static void agent_signals(struct agent *a)
+{
+    int sender = 0;
+    for (int n = spawn_signals_next(a->signal_fd, &sender); n != 0;
+         n = spawn_signals_next(a->signal_fd, &sender))
+        if (n != SIGCHLD && n != SIGCONT && n != SIGTSTP)
+            agent_stop(a, ORPHAN_GRACE_MS);
+}
+
+/* While the launcher does not take what we have, the workers wait in write(), as with any pipe. */
+static void agent_pause(struct agent *a)
+{
+    bool is_full = bytes_used(&a->link.out) > OUTPUT_HIGH_BYTES && !a->is_orphaned;
+    if (is_full == a->is_paused)
+        return;
+    a->is_paused = is_full;
+    for (uint32_t i = 0; i < a->worker_count; i++)
+        for (int k = 0; k < 2; k++) {
+            struct worker *w = &a->workers[i];
+            if (w->pipes[k] >= 0 && is_full)
+                a->os->poll_remove(a->os->ctx, a->poll_fd, w->pipes[k]);
+            else if (w->pipes[k] >= 0)
+                a->os->poll_add(a->os->ctx, a->poll_fd, w->pipes[k], &w->pipe_tags[k], false);
+        }
+}
+
+static void agent_event(struct agent *a, const struct os_event *event)
+{
+    struct tag *tag = event->tag;
+    struct spawn_end end;
+    switch (tag->kind) {
+    case TAG_CONTROL_IN: agent_read_control(a); return;
+    case TAG_CONTROL_OUT: return; /* agent_flush() comes anyway */
+    case TAG_SIGNALS: agent_signals(a); return;
+    case TAG_PIPE: worker_forward(a, tag->worker, tag->stream); return;
+    case TAG_PROCESS:
+        if (spawn_reap(tag->worker->pid, &end))
+            worker_ended(a, tag->worker, &end);
+        return;
+    }
+}
+
+static int64_t agent_timeout_ns(const struct agent *a)
+{
+    int64_t wait_ns = -1;
+    if (a->state == AGENT_STOPPING)
+        wait_ns = a->kill_at_ns - now_ns(a);
+    if (a->state == AGENT_KILLING)
+        wait_ns = KILL_PERIOD_MS * NS_PER_MS;
+    return a->state == AGENT_STOPPING && wait_ns < 0 ? 0 : wait_ns;
+}
+
+/* True when there is nothing left to do on this host. */
+static bool agent_is_done(struct agent *a)
+{
+    if (a->state == AGENT_STOPPING && now_ns(a) >= a->kill_at_ns)
+        a->state = AGENT_KILLING;
+    if (a->state == AGENT_KILLING)
+        spawn_signal_descendants(a->os, SIGKILL);
+    agent_reap(a);
+    if (a->state == AGENT_WAITING || agent_has_workers(a))
+        return false;
+    if (!spawn_has_children())
+        return true;
+    if (a->state == AGENT_RUNNING) {
+        agent_note(a, MESSAGE_NOTE, "processes left behind by the workers are ended");
+        agent_stop(a, LEFT_OVER_GRACE_MS);
+    }
+    return false;
+}
+
+static void agent_loop(struct agent *a)
+{
+    struct os_event events[EVENTS_MAX];
+    while (!agent_is_done(a)) {
+        agent_flush(a);
+        agent_pause(a);
+        int n = a->os->poll_wait(a->os->ctx, a->poll_fd, events, EVENTS_MAX, agent_timeout_ns(a));
+        for (int i = 0; i < n; i++)
+            agent_event(a, &events[i]);
+    }
+}
+
+/* The last words may need time to get through; a launcher that does not listen has had its chance.
+ */
+static void agent_farewell(struct agent *a)
+{
+    for (uint32_t i = 0; i < a->worker_count; i++)
+        worker_drain(a, &a->workers[i]);
+    message_begin(&a->link, MESSAGE_GONE);
+    message_end(&a->link);
+    int64_t deadline_ns = now_ns(a) + FAREWELL_MS * NS_PER_MS;
+    while (!a->is_orphaned && link_flush(&a->link) == HVD_IN_PROGRESS && now_ns(a) < deadline_ns)
+        a->os->sleep_ns(a->os->ctx, NS_PER_MS);
+}
+
+static int agent_open(struct agent *a)
+{
+    int in_fd = -1, out_fd = -1;
+    int rc = spawn_take_stdio(&in_fd, &out_fd);
+    if (rc < 0)
+        return rc;
+    link_init(&a->link, a->os, in_fd, out_fd, false);
+    spawn_nonblocking(in_fd);
+    spawn_nonblocking(out_fd);
+    spawn_adopt_orphans();
+    a->signal_fd = spawn_signals_open();
+    a->poll_fd = a->os->poll_create(a->os->ctx);
+    if (a->signal_fd < 0 || a->poll_fd < 0)
+        return a->signal_fd < 0 ? a->signal_fd : a->poll_fd;
+    a->in_tag.kind = TAG_CONTROL_IN;
+    a->out_tag.kind = TAG_CONTROL_OUT;
+    a->signal_tag.kind = TAG_SIGNALS;
+    rc = a->os->poll_add(a->os->ctx, a->poll_fd, in_fd, &a->in_tag, false);
+    if (rc < 0)
+        return rc;
+    return a->os->poll_add(a->os->ctx, a->poll_fd, a->signal_fd, &a->signal_tag, false);
+}
+
+int agent_main(const struct os *os)
+{
+    struct agent a = {.os = os, .poll_fd = -1, .signal_fd = -1, .oom_kills = -1};
+    mem_init(&a.mem, os);
+    int rc = agent_open(&a);
+    if (rc < 0) {
+        fprintf(stderr, "horovodrun --agent: %s\n", strerror(-rc));
+        mem_destroy(&a.mem);
+        return 1;
+    }
+    agent_hello(&a);
+    agent_loop(&a);
+    agent_farewell(&a);
+    bytes_wipe(a.key, sizeof a.key);
+    probe_destroy(a.probe);
+    link_destroy(&a.link);
+    os->close(os->ctx, a.signal_fd);
+    os->close(os->ctx, a.poll_fd);
+    mem_destroy(&a.mem);
+    return 0;
+}

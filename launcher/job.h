@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* job.h - one static job: its hosts, its ranks, how far each got, and why it ended.
+ *
+ * supervise.c runs the loop, fleet.c talks to the agents, rendezvous.c serves the store, ladder.c
+ * tells who is missing, report.c says what went wrong. Thread: one.  Owner: supervise_run().
+ * Invariant: `verdict` is the first cause and, once the job is being stopped, only an end that
+ * happened even earlier replaces it.  Start reading at supervise_run() in supervise.c. */
+#ifndef HVD_LAUNCHER_JOB_H
+#define HVD_LAUNCHER_JOB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "args.h"
+#include "hosts.h"
+#include "locality.h"
+#include "mem.h"
+#include "message.h"
+#include "output.h"
+#include "wire/store.h"
+
+#define JOB_NS_PER_MS  1000000LL
+#define JOB_NS_PER_S   1000000000LL
+#define JOB_KEY_BYTES  32
+#define JOB_GRACE_MS   3000    /* between SIGTERM and SIGKILL */
+#define JOB_GIVE_UP_MS 4500    /* from the first failure until we leave, come what may */
+#define JOB_SCOPE      "world" /* of the exchange in which the ranks find each other */
+
+enum host_stage {
+    HOST_WAITING,    /* before the first try, or between two */
+    HOST_CONNECTING, /* the agent (or ssh) was started */
+    HOST_UP,         /* the agent said hello */
+    HOST_STARTING,   /* it was told what to do */
+    HOST_RUNNING,    /* all its workers were started */
+    HOST_GONE        /* nothing of the job is left there */
+};
+
+enum tag_kind_job {
+    JOB_TAG_SIGNALS,
+    JOB_TAG_STORE,
+    JOB_TAG_OUTPUT,
+    JOB_TAG_LINK_IN,
+    JOB_TAG_LINK_OUT,
+    JOB_TAG_STDERR
+};
+
+struct host_run;
+struct job_tag {
+    enum tag_kind_job kind;
+    struct host_run *run;
+};
+
+struct host_run {
+    const struct host *host;
+    bool is_local;
+    int32_t first_rank, rank_count;
+    enum host_stage stage;
+    int attempts;
+    int64_t retry_at_ns;
+    pid_t pid; /* of the agent here, or of ssh; 0: none */
+    struct link link;
+    int err_fd; /* stderr of ssh and of the agent behind it; -1 */
+    struct bytes err_text;
+    struct job_tag in_tag, out_tag, err_tag;
+    bool is_in_polled, is_out_polled;
+    char *ssh_peer; /* SSH_CONNECTION as the agent saw it */
+    bool has_ended; /* the process has been reaped */
+    int end_code;
+};
+
+struct rank_run {
+    bool is_ended;
+    int code, signal;
+    pid_t pid;
+    int64_t ended_ns;
+};
+
+enum verdict_kind {
+    VERDICT_NONE,
+    VERDICT_RANK,   /* a worker failed */
+    VERDICT_HOST,   /* a host could not be used or was lost; `text` says how */
+    VERDICT_SIGNAL, /* we were told to stop */
+    VERDICT_OUTPUT  /* nobody reads our output any more */
+};
+
+struct verdict {
+    enum verdict_kind kind;
+    int32_t rank;
+    int signal; /* VERDICT_SIGNAL */
+    int64_t at_ns;
+    bool is_oom;
+    char *text;
+};
+
+struct ladder {
+    int64_t next_ns;
+    int64_t dial_since_ns; /* first rank seen at the rendezvous; 0: none yet */
+    bool is_quiet;         /* all have arrived: nothing more to say */
+    bool has_spoken;
+};
+
+struct job {
+    const struct os *os;
+    struct mem *mem;
+    const struct args *args;
+    const char *self_path;
+    const struct hosts *hosts;
+    struct slot *slots;
+    int32_t count;
+    struct list assignments, command;
+
+    uint8_t key[JOB_KEY_BYTES];
+    struct locality locality;
+    struct store_server *store;
+    char *rendezvous, *rendezvous_host; /* what the workers are told */
+    int rendezvous_port;
+    char *dial; /* what remote agents try before they start workers */
+
+    struct host_run *runs;
+    int32_t run_count;
+    struct rank_run *ranks;
+    struct output output;
+    struct ladder ladder;
+
+    int poll_fd, signal_fd;
+    struct job_tag signal_tag, store_tag, output_tags[2];
+    bool is_output_polled[2], is_paused;
+
+    int64_t started_ns, start_limit_ns;
+    bool is_started; /* START was sent to all */
+    bool is_stopping;
+    int64_t give_up_ns;
+    struct verdict verdict;
+};
+
+/* supervise.c */
+int supervise_run(struct job *job); /* the exit code */
+void job_verdict_host(struct job *job, const struct host_run *run, const char *text);
+void job_stop(struct job *job, int64_t grace_ms);
+void job_rank_ended(struct job *job, int32_t rank, const struct rank_run *end, bool is_oom);
+bool job_is_verbose(const struct job *job);
+
+/* fleet.c */
+void fleet_start(struct job *job); /* begins to start an agent on every host */
+void fleet_retry(struct job *job); /* those whose time has come */
+void fleet_send_start(struct job *job);
+void fleet_event(struct job *job, const struct job_tag *tag);
+void fleet_flush(struct job *job);
+void fleet_reaped(struct job *job, pid_t pid, int code);
+void fleet_send_stop(struct job *job, int64_t grace_ms);
+void fleet_send_signal(struct job *job, int signal_number);
+void fleet_pause(struct job *job, bool is_paused); /* do not read from the agents */
+bool fleet_is(const struct job *job, enum host_stage at_least);
+int64_t fleet_next_retry_ns(const struct job *job);
+void fleet_destroy(struct job *job);
+
+/* rendezvous.c */
+hvd_status_t rendezvous_open(struct job *job, struct error *error);
+void rendezvous_close(struct job *job);
+
+/* ladder.c */
+void ladder_tick(struct job *job, int64_t now_ns);
+/* "ssh ok, started, has not dialled back to ..."; ret_text at least 256 bytes. */
+void ladder_describe(const struct job *job, const struct host_run *run, char *ret_text,
+                     size_t bytes);
+
+/* report.c */
+void report_print(struct job *job);
+int report_exit_code(const struct job *job);
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* remote.h - the command that starts an agent on another host: ssh with its host keys respected,
+ * never asking anything, and with nothing secret on the line.
+ *
+ * The agent is this very program: at our own path if the other host has it there, otherwise along
+ * its PATH. Pure. Thread: any.  Start reading at remote_command(). */
+#ifndef HVD_LAUNCHER_REMOTE_H
+#define HVD_LAUNCHER_REMOTE_H
+
+#include "args.h"
+#include "hosts.h"
+#include "mem.h"
+
+#define REMOTE_KUBEXEC "/etc/mpi/kubexec.sh"
+
+void remote_command(struct mem *m, const struct os *os, const struct args *args,
+                    const struct host *host, const char *self_path, struct list *ret);
+/* Is it any use to try again after this? `text` is what ssh printed. */
+bool remote_is_transient(const char *text);
+
+#endif

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* report.c - the last thing a failed job prints, once: which rank on which host, how it ended, its
+ * last lines, and what became of the others. Thread: the launcher's.  Start at report_print(). */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "job.h"
+
+#define SIGNAL_BASE 128
+#define RANKS_TEXT  256
+
+static void print_tail_line(void *arg, const char *line)
+{
+    struct job *job = arg;
+    output_say(&job->output, 2, "    %s", line);
+}
+
+static const struct host_run *run_of(const struct job *job, int32_t rank)
+{
+    for (int32_t i = 0; i < job->run_count; i++)
+        if (rank >= job->runs[i].first_rank &&
+            rank < job->runs[i].first_rank + job->runs[i].rank_count)
+            return &job->runs[i];
+    return &job->runs[0];
+}
+
+static const char *signal_name(int number)
+{
+    static const struct {
+        int number;
+        const char *name;
+    } names[] = {{SIGHUP, "SIGHUP"},   {SIGINT, "SIGINT"},   {SIGQUIT, "SIGQUIT"},
+                 {SIGILL, "SIGILL"},   {SIGTRAP, "SIGTRAP"}, {SIGABRT, "SIGABRT"},
+                 {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},   {SIGKILL, "SIGKILL"},
+                 {SIGUSR1, "SIGUSR1"}, {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"},
+                 {SIGPIPE, "SIGPIPE"}, {SIGALRM, "SIGALRM"}, {SIGTERM, "SIGTERM"},
+                 {SIGXCPU, "SIGXCPU"}, {SIGXFSZ, "SIGXFSZ"}, {SIGSYS, "SIGSYS"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].number == number)
+            return names[i].name;
+    return "a signal";
+}
+
+static void describe_end(const struct job *job, const struct rank_run *end, char *ret_text,
+                         size_t bytes)
+{
+    if (end->signal == 0)
+        snprintf(ret_text, bytes, "exited with code %d", end->code);
+    else
+        snprintf(ret_text, bytes, "was killed by signal %d (%s)%s", end->signal,
+                 signal_name(end->signal),
+                 job->verdict.is_oom ? ": the kernel ran out of memory" : "");
+}
+
+/* "0,2,3" of those for which the filter holds, shortened when long; returns how many. */
+static int list_ranks(const struct job *job, bool (*is_listed)(const struct job *, int32_t),
+                      char *ret_text, size_t bytes)
+{
+    int count = 0;
+    size_t used = 0;
+    ret_text[0] = '\0';
+    for (int32_t i = 0; i < job->count; i++) {
+        if (!is_listed(job, i))
+            continue;
+        count++;
+        int n = snprintf(ret_text + used, bytes - used, "%s%d", used == 0 ? "" : ",", i);
+        if (n > 0 && (size_t)n + 8 < bytes - used)
+            used += (size_t)n;
+        else
+            snprintf(ret_text + used, bytes - used, ",...");
+    }
+    return count;
+}
+
+static bool ended_well_before(const struct job *job, int32_t rank)
+{
+    const struct rank_run *r = &job->ranks[rank];
+    return r->is_ended && r->code == 0 && r->signal == 0 && rank != job->verdict.rank &&
+           r->ended_ns < job->verdict.at_ns;
+}
+
+static bool was_stopped(const struct job *job, int32_t rank)
+{
+    return rank != job->verdict.rank && !ended_well_before(job, rank);
+}
+
+static void print_rank(struct job *job)
+{
+    const struct verdict *v = &job->verdict;
+    const struct rank_run *end = &job->ranks[v->rank];
+    char how[128], others[RANKS_TEXT];
+    describe_end(job, end, how, sizeof how);
+    output_say(&job->output, 2, "horovodrun: rank %d on %s %s (pid %d) after %.1f s.", v->rank,
+               run_of(job, v->rank)->host->name, how, (int)end->pid,
+               (double)(v->at_ns - job->started_ns) / (double)JOB_NS_PER_S);
+    if (list_ranks(job, ended_well_before, others, sizeof others) > 0)
+        output_say(&job->output, 2, "  Before that, rank %s had finished normally.", others);
+    if (list_ranks(job, was_stopped, others, sizeof others) > 0)
+        output_say(&job->output, 2, "  Stopped because of it: rank %s.", others);
+    output_say(&job->output, 2, "  Last lines of rank %d:", v->rank);
+    output_tail_each(&job->output, v->rank, print_tail_line, job);
+    output_say(&job->output, 2,
+               "Horovod detected that one or more processes exited with non-zero status, thus "
+               "causing the job to be terminated. The first process to do so was:\n"
+               "Process name: %d\nExit code: %d",
+               v->rank, report_exit_code(job));
+}
+
+void report_print(struct job *job)
+{
+    switch (job->verdict.kind) {
+    case VERDICT_NONE: return;
+    case VERDICT_RANK: print_rank(job); return;
+    case VERDICT_HOST: output_say(&job->output, 2, "horovodrun: %s", job->verdict.text); return;
+    case VERDICT_SIGNAL:
+        output_say(&job->output, 2, "horovodrun: stopped by %s.", signal_name(job->verdict.signal));
+        return;
+    case VERDICT_OUTPUT: return; /* there is nobody to tell */
+    }
+}
+
+int report_exit_code(const struct job *job)
+{
+    const struct verdict *v = &job->verdict;
+    const struct rank_run *end = NULL;
+    switch (v->kind) {
+    case VERDICT_NONE: return 0;
+    case VERDICT_RANK:
+        end = &job->ranks[v->rank];
+        return end->signal != 0 ? SIGNAL_BASE + end->signal : end->code;
+    case VERDICT_HOST: return 1;
+    case VERDICT_SIGNAL: return SIGNAL_BASE + v->signal;
+    case VERDICT_OUTPUT: return SIGNAL_BASE + SIGPIPE;
+    }
+    return 1;
+}
