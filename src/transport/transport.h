@@ -83,6 +83,10 @@ struct transport_ops {
 
     void (*counters)(const struct transport *t, uint64_t *ret_messages, uint64_t *ret_bytes);
     void (*destroy)(struct transport *t); /* safe on NULL and half-built */
+
+    /* May be NULL. Streams [first, first + count) of `peer` were given up and are never used again
+     * (a reset backend): what came or still comes on them unawaited is thrown away, not kept. */
+    void (*bulk_forget)(struct transport *t, int32_t peer, uint32_t first, uint32_t count);
 };
 
 struct transport { /* every implementation starts with this */

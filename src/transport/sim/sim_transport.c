@@ -19,11 +19,18 @@ static struct sim_node *node_of(const struct transport *t)
     return (struct sim_node *)(uintptr_t)t;
 }
 
+static bool is_peer(const struct sim_node *node, int32_t peer)
+{
+    return peer >= 0 && peer < node->net->options.ranks && peer != node->rank;
+}
+
 static bool sim_reaches(const struct transport *t, int32_t peer)
 {
     const struct sim_node *node = node_of(t);
 
-    return peer >= 0 && peer < node->net->options.ranks && peer != node->rank;
+    if (!is_peer(node, peer) || node->is_closed)
+        return false;
+    return node->links == NULL || node->links[peer] == NULL || !node->links[peer]->is_told;
 }
 
 /* HVD_OK, or why nothing can be sent to or posted for this peer any more. */
@@ -31,7 +38,7 @@ static hvd_status_t peer_status(struct sim_node *node, int32_t peer, struct sim_
 {
     struct sim_link *in = NULL;
 
-    if (!sim_reaches(&node->base, peer))
+    if (!is_peer(node, peer))
         return HVD_ERR_INVALID;
     if (node->is_closed)
         return HVD_ERR_SHUTDOWN;

@@ -31,8 +31,11 @@ hvd_status_t tcp_connect(struct tcp *tcp, const struct endpoint *all, int32_t co
                          const bool *wanted, const uint8_t key[32], uint64_t epoch, int poll_fd,
                          const struct transport_events *events, struct error *error);
 struct transport *tcp_transport(struct tcp *tcp);
-/* The poller saw an event tagged with one of our descriptors; only marks it, progress() works on
- * it. */
+/* The poller saw an event whose tag is this `struct tcp *` (poll_fd holds one descriptor of ours,
+ * which stands for all sockets). Only marks it, progress() works on it. */
 void tcp_event(struct tcp *tcp, const struct os_event *event);
+/* When anything was last heard of `peer`, in the time that progress() is given; at most about two
+ * seconds ago for a live one, because of heartbeats. 0: not our peer. */
+int64_t tcp_last_heard_ns(const struct tcp *tcp, int32_t peer);
 
 #endif

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tcp_listen.c - which addresses this rank offers, and the listening sockets on them.
+ *
+ * One socket per chosen address and one port for all of them; never a wildcard. What is chosen: the
+ * loopback when all ranks are on one host, else what HOROVOD_INTERFACES names (interfaces or
+ * addresses), else every interface that is up, the loopback last. Addresses that make no sense from
+ * afar (bridges of containers) do no harm: peers try all of them and those lose.
+ *
+ * getifaddrs() is called here and nowhere else; the os table has no word for it.
+ *
+ * Thread: token holder.  Owner: struct tcp.  Start reading at tcp_listen(). */
+#include "transport/tcp/tcp_internal.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define BACKLOG    128
+#define PORT_TRIES 16
+#define ITEM_MAX   64
+
+static const uint8_t mapped_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
+struct chosen {
+    uint8_t addresses[TCP_ADDRESSES_MAX][16];
+    int32_t count;
+};
+
+static bool is_mapped(const uint8_t address[16])
+{
+    return memcmp(address, mapped_prefix, sizeof mapped_prefix) == 0;
+}
+
+bool tcp_address_is_loopback(const uint8_t address[16])
+{
+    static const uint8_t loopback6[16] = {[15] = 1};
+
+    return is_mapped(address) ? address[12] == 127 : memcmp(address, loopback6, 16) == 0;
+}
+
+void tcp_address_text(const uint8_t address[16], char *ret_text, size_t bytes)
+{
+    const char *text = NULL;
+
+    if (is_mapped(address))
+        text = inet_ntop(AF_INET, address + 12, ret_text, (socklen_t)bytes);
+    else
+        text = inet_ntop(AF_INET6, address, ret_text, (socklen_t)bytes);
+    if (text == NULL && bytes > 0)
+        ret_text[0] = '\0';
+}
+
+/* False: not an address that others can dial (link-local needs an interface number). */
+static bool address_of(const struct sockaddr *sa, uint8_t ret_address[16])
+{
+    if (sa == NULL)
+        return false;
+    if (sa->sa_family == AF_INET) {
+        memcpy(ret_address, mapped_prefix, sizeof mapped_prefix);
+        memcpy(ret_address + 12, &((const struct sockaddr_in *)(const void *)sa)->sin_addr, 4);
+        return ret_address[12] != 0;
+    }
+    if (sa->sa_family == AF_INET6) {
+        const struct in6_addr *a = &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr;
+
+        memcpy(ret_address, a, 16);
+        return !IN6_IS_ADDR_LINKLOCAL(a) && !IN6_IS_ADDR_MULTICAST(a) &&
+               !IN6_IS_ADDR_UNSPECIFIED(a);
+    }
+    return false;
+}
+
+/* Does one item of a comma list name this interface or this address? "" lists nothing: all. */
+static bool is_listed(const char *list, const char *name, const uint8_t address[16])
+{
+    char text[INET6_ADDRSTRLEN], item[ITEM_MAX];
+    const char *at = list;
+
+    tcp_address_text(address, text, sizeof text);
+    while (*at != '\0') {
+        const size_t n = strcspn(at, ",");
+        const char *begin = at + strspn(at, " ");
+        size_t length = n - (size_t)(begin - at < (ptrdiff_t)n ? begin - at : (ptrdiff_t)n);
+
+        while (length > 0 && begin[length - 1] == ' ')
+            length--;
+        if (length > 0 && length < sizeof item) {
+            memcpy(item, begin, length);
+            item[length] = '\0';
+            if (strcmp(item, name) == 0 || strcmp(item, text) == 0)
+                return true;
+        }
+        at += n + (at[n] == ',' ? 1 : 0);
+    }
+    return false;
+}
+
+static void add(struct chosen *chosen, const uint8_t address[16])
+{
+    for (int32_t i = 0; i < chosen->count; i++) {
+        if (memcmp(chosen->addresses[i], address, 16) == 0)
+            return;
+    }
+    if (chosen->count < TCP_ADDRESSES_MAX)
+        memcpy(chosen->addresses[chosen->count++], address, 16);
+}
+
+/* Two passes, so that the loopback is the last resort and never crowds out a real address. */
+static void choose(const struct ifaddrs *all, const char *interfaces, bool is_single_host,
+                   struct chosen *ret)
+{
+    for (int pass = 0; pass < 2; pass++) {
+        for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+            uint8_t address[16];
+            const bool is_loopback = (i->ifa_flags & IFF_LOOPBACK) != 0;
+
+            if ((i->ifa_flags & IFF_UP) == 0 || is_loopback != (pass == 1) ||
+                !address_of(i->ifa_addr, address))
+                continue;
+            if (is_single_host
+                    ? !is_loopback
+                    : interfaces[0] != '\0' && !is_listed(interfaces, i->ifa_name, address))
+                continue;
+            add(ret, address);
+        }
+    }
+}
+
+unsigned tcp_sockaddr(const uint8_t address[16], uint16_t port, struct sockaddr_storage *ret)
+{
+    memset(ret, 0, sizeof *ret);
+    if (is_mapped(address)) {
+        struct sockaddr_in *in = (struct sockaddr_in *)(void *)ret;
+
+        in->sin_family = AF_INET;
+        in->sin_port = htons(port);
+        memcpy(&in->sin_addr, address + 12, 4);
+        return sizeof *in;
+    }
+    struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)(void *)ret;
+
+    in6->sin6_family = AF_INET6;
+    in6->sin6_port = htons(port);
+    memcpy(&in6->sin6_addr, address, 16);
+    return sizeof *in6;
+}
+
+/* The socket, or a negative errno; *port is chosen by the kernel if it is 0. */
+static int listen_on(const struct os *os, const uint8_t address[16], uint16_t *port)
+{
+    struct sockaddr_storage sa;
+    unsigned length = tcp_sockaddr(address, *port, &sa);
+    const int one = 1;
+    const int fd = os->socket(os->ctx, sa.ss_family, SOCK_STREAM);
+    int result = 0;
+
+    if (fd < 0)
+        return fd;
+    if (sa.ss_family == AF_INET6)
+        os->sockopt_set(os->ctx, fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
+    result = os->bind(os->ctx, fd, (const struct sockaddr *)&sa, length);
+    if (result >= 0)
+        result = os->listen(os->ctx, fd, BACKLOG);
+    if (result >= 0) {
+        length = sizeof sa;
+        result = os->getsockname(os->ctx, fd, (struct sockaddr *)&sa, &length);
+    }
+    if (result < 0) {
+        os->close(os->ctx, fd);
+        return result;
+    }
+    *port = ntohs(sa.ss_family == AF_INET ? ((struct sockaddr_in *)(void *)&sa)->sin_port
+                                          : ((struct sockaddr_in6 *)(void *)&sa)->sin6_port);
+    return fd;
+}
+
+/* Listens on all addresses with one port. An address that can't be bound at all (it has just gone,
+ * or IPv6 is off) is left out; a port that is taken on one of them is another try. */
+static int listen_on_all(struct tcp *tcp, const struct chosen *chosen, struct endpoint *ret_self)
+{
+    const struct os *os = tcp->base.os;
+    uint16_t port = 0;
+    int last = -EADDRNOTAVAIL;
+
+    ret_self->address_count = 0;
+    for (int32_t i = 0; i < chosen->count; i++) {
+        const int fd = listen_on(os, chosen->addresses[i], &port);
+
+        if (fd == -EADDRINUSE)
+            return fd;
+        if (fd < 0) {
+            last = fd;
+            continue;
+        }
+        tcp->listeners[tcp->listener_count++] = (struct tcp_listener){TCP_TAG_LISTENER, fd};
+        memcpy(ret_self->addresses[ret_self->address_count++], chosen->addresses[i], 16);
+    }
+    ret_self->tcp_port = port;
+    return tcp->listener_count > 0 ? 0 : last;
+}
+
+hvd_status_t tcp_listen(struct tcp *tcp, const char *interfaces, bool is_single_host,
+                        struct endpoint *ret_self, struct error *error)
+{
+    struct ifaddrs *all = NULL;
+    struct chosen chosen = {.count = 0};
+    int result = -EADDRINUSE;
+
+    if (getifaddrs(&all) != 0)
+        return error_set_os(error, -errno, "can't list the network interfaces");
+    choose(all, interfaces, is_single_host, &chosen);
+    freeifaddrs(all);
+    if (chosen.count == 0)
+        return error_set(error, HVD_ERR_CONFIG,
+                         "no address to listen on: no interface that is up matches \"%s\" "
+                         "(HOROVOD_INTERFACES or HOROVOD_GLOO_IFACE; interface names or addresses)",
+                         interfaces);
+    for (int i = 0; i < PORT_TRIES && result == -EADDRINUSE; i++) {
+        tcp_listen_end(tcp);
+        result = listen_on_all(tcp, &chosen, ret_self);
+    }
+    if (result < 0)
+        return error_set_os(error, result, "can't listen for other ranks");
+    return HVD_OK;
+}
+
+void tcp_listen_end(struct tcp *tcp)
+{
+    const struct os *os = tcp->base.os;
+
+    for (int32_t i = 0; i < tcp->listener_count; i++) {
+        os->poll_remove(os->ctx, tcp->poll, tcp->listeners[i].fd);
+        os->close(os->ctx, tcp->listeners[i].fd);
+    }
+    tcp->listener_count = 0;
+}
