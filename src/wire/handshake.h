@@ -37,7 +37,8 @@ struct handshake {
     bool is_dialer;
     uint64_t epoch;
     int32_t self_rank;
-    int32_t peer_rank;  /* in: expected, or HANDSHAKE_ANY_RANK; out: proven */
+    int32_t peer_rank;  /* in: expected, or HANDSHAKE_ANY_RANK; out: proven. Not bounded:
+                           after ANY_RANK the caller compares it with its world's size */
     uint32_t word;      /* in: told to the peer under the MAC (e.g. the number of a flow) */
     uint32_t peer_word; /* out */
     uint8_t send_key[32], recv_key[32]; /* out */

@@ -2,6 +2,7 @@
 /* test_store.c - the rendezvous store end to end: a server in a thread, clients in others, over
  * abstract Unix sockets and loopback TCP, encrypted and not; epochs, deadlines, limits, strangers
  * and damaged frames; and the server with its k-th system call failing. */
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -877,16 +878,73 @@ static void torture_once(uint64_t fail_at, uint64_t *ret_calls)
     fault_os_destroy(fault);
 }
 
+/* The same for the client's calls, against a server in good health. */
+static void torture_client(struct bed *b, uint64_t fail_at, uint64_t *ret_calls)
+{
+    struct fault_os *fault = fault_os_create(os_host(), 0);
+    const struct os *os = fault_os_table(fault);
+    struct store_client *c = NULL;
+    struct error error = {0};
+    fault_os_arm(fault, fail_at, false);
+    hvd_status_t status = store_client_open(os, b->address, KEY, 0, 0, later(2), &c, &error);
+    if (status == HVD_OK) {
+        uint8_t *blobs = NULL;
+        void *blob = NULL;
+        size_t offsets[2], n;
+        store_client_put(c, "s", "k", "v", 1, later(2), NULL);
+        if (store_client_get(c, "s", "k", true, later(2), &blob, &n, NULL) == HVD_OK)
+            os_free(os, blob);
+        if (store_client_exchange(c, "x", 1, 0, 1, "v", 1, later(2), &blobs, offsets, &error) ==
+            HVD_OK)
+            os_free(os, blobs);
+        else
+            assert_true(error.text[0] != '\0');
+    } else {
+        assert_true(error.text[0] != '\0');
+        assert_null(c);
+    }
+    store_client_close(c);
+    *ret_calls = fault_os_calls(fault);
+    fault_os_destroy(fault);
+}
+
+static int open_descriptors(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
 static void test_torture(void **state)
 {
     (void)state;
     uint64_t live_before, live_after, total, calls = 1;
+    int fds = open_descriptors();
     for (uint64_t k = 1; k <= calls && k < 60; k++) {
         os_host_alloc_counts(&live_before, &total);
         torture_once(k, &calls);
         os_host_alloc_counts(&live_after, &total);
         assert_int_equal(live_before, live_after);
+        assert_int_equal(open_descriptors(), fds);
     }
+}
+
+static void test_torture_client(void **state)
+{
+    (void)state;
+    uint64_t live_before, live_after, total, calls = 1;
+    int fds = open_descriptors();
+    os_host_alloc_counts(&live_before, &total);
+    for (uint64_t k = 1; k <= calls && k < 100; k++) {
+        struct bed b;
+        bed_start(&b, "unix:");
+        torture_client(&b, k, &calls);
+        bed_stop(&b);
+    }
+    os_host_alloc_counts(&live_after, &total);
+    assert_int_equal(live_before, live_after);
+    assert_int_equal(open_descriptors(), fds);
 }
 
 int main(void)
@@ -917,6 +975,7 @@ int main(void)
         cmocka_unit_test(test_nobody_there),
         cmocka_unit_test(test_addresses),
         cmocka_unit_test(test_torture),
+        cmocka_unit_test(test_torture_client),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
