@@ -121,6 +121,19 @@ hvd_status_t schedule_reducescatter(struct schedule *s, const uint64_t *offsets,
                                     const uint64_t *counts, int32_t rank,
                                     const struct topology *topology, struct error *error);
 
+/* SCRATCH holds the whole input, rank i's share at [send_offsets[i], +send_counts[i]); WORK gets
+ * rank i's gift at [recv_offsets[i], +recv_counts[i]). SCRATCH is only read. */
+struct alltoall_shape {
+    const uint64_t *send_offsets, *send_counts, *recv_offsets, *recv_counts;
+};
+hvd_status_t schedule_alltoall(struct schedule *s, const struct alltoall_shape *shape, int32_t rank,
+                               const struct topology *topology, struct error *error);
+/* Ends on no rank before it has begun on all. SCRATCH: SCHEDULE_BARRIER_COUNT elements of any
+ * content. */
+#define SCHEDULE_BARRIER_COUNT 33
+hvd_status_t schedule_barrier(struct schedule *s, int32_t rank, const struct topology *topology,
+                              struct error *error);
+
 /* Proves an allreduce schedule: runs all ranks' schedules symbolically, in several interleavings,
  * and checks that every element of every rank's result holds every rank's contribution exactly
  * once, that sends and receives match, and that no step reads what another may still be writing. */

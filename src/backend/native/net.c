@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* net.c - collectives of any group over transports.
+ *
+ * start() lays the parts out in a WORK buffer, asks src/schedule for this rank's steps and goes to
+ * the first phase; progress() then moves the inputs in, runs the steps and moves the results out:
+ *
+ *   MOVE_IN -> RUN (or ADASUM) -> MOVE_OUT -> done
+ *
+ * A single tensor is worked on in its output; several are packed. Where ranks of the group share a
+ * host (and not all do), allreduce takes the two-level algorithm in sight of each other, with WORK
+ * in the arena; all else runs flat over the routes.
+ *
+ * Thread: token holder.  Owner: struct backend_group.  Blocks: never.  Invariant: the same kinds of
+ * steps in the same order on all ranks: every choice depends only on what is equal on all of them.
+ * Start reading at net_coll_start(). */
+#include "backend/native/net.h"
+
+#include <string.h>
+
+#define CHANNELS_MIN   4 /* so that one channel's reduction hides behind another's transfer */
+#define STREAM_CHANNEL 5 /* bits of a stream number for the channel; above: the reset base */
+_Static_assert(NET_CHANNELS <= 1 << STREAM_CHANNEL, "channels fit their bits");
+
+/* ---- life ---- */
+
+static hvd_status_t no_memory(struct error *error, int32_t size)
+{
+    return error_set(error, HVD_ERR_NO_MEMORY, "no memory for a group of %d", size);
+}
+
+/* Do some but not all ranks share hosts, in sight of each other and few enough for one reduction?
+ */
+static bool has_useful_sight(const struct native_routes *routes, const struct group *group,
+                             int32_t *tally)
+{
+    const struct topology *t = &group->topology;
+    if (routes->shm == NULL || group->is_one_host || t->host_count <= 1 ||
+        t->host_count >= group->size)
+        return false;
+    for (int32_t i = 0; i < group->size; i++)
+        if (++tally[t->host[i]] > REDUCE_SOURCES_MAX)
+            return false;
+    return true;
+}
+
+static hvd_status_t group_copy(struct net_coll *n, const struct group *group, struct error *error)
+{
+    size_t size = (size_t)group->size;
+    int32_t channels = group->topology.channels;
+    if (channels < CHANNELS_MIN)
+        channels = CHANNELS_MIN;
+    if (channels > SCHEDULE_CHANNELS_MAX)
+        channels = SCHEDULE_CHANNELS_MAX;
+    n->ranks = os_alloc(n->os, size * sizeof *n->ranks);
+    n->identity = os_alloc(n->os, size * sizeof *n->identity);
+    n->hosts = os_alloc(n->os, size * sizeof *n->hosts);
+    n->offsets = os_alloc(n->os, 4 * size * sizeof *n->offsets);
+    n->part_at = os_alloc(n->os, COLL_PARTS_MAX * sizeof *n->part_at);
+    if (n->ranks == NULL || n->identity == NULL || n->hosts == NULL || n->offsets == NULL ||
+        n->part_at == NULL)
+        return no_memory(error, group->size);
+    n->counts = n->offsets + size;
+    n->send_offsets = n->counts + size;
+    n->send_counts = n->send_offsets + size;
+    n->has_sight = has_useful_sight(&n->routes, group, n->identity);
+    for (int32_t i = 0; i < group->size; i++) {
+        n->ranks[i] = group->ranks[i];
+        n->identity[i] = i;
+        n->hosts[i] = n->has_sight ? group->topology.host[i] : i;
+    }
+    n->flat = (struct topology){group->size, group->size, n->identity, channels};
+    n->topology = (struct topology){
+        group->size, n->has_sight ? group->topology.host_count : group->size, n->hosts, channels};
+    return HVD_OK;
+}
+
+static hvd_status_t routes_check(const struct net_coll *n, struct error *error)
+{
+    for (int32_t i = 0; i < n->size; i++)
+        if (i != n->self && n->routes.routes[n->ranks[i]] == NULL)
+            return error_set(error, HVD_ERR_LINK, "there is no way to rank %d", n->ranks[i]);
+    return HVD_OK;
+}
+
+hvd_status_t net_coll_create(const struct os *os, const struct config *config,
+                             const struct native_routes *routes, const struct group *group,
+                             struct net_coll **ret, struct error *error)
+{
+    struct net_coll *n = os_alloc(os, sizeof *n);
+    if (n == NULL)
+        return no_memory(error, group->size);
+    n->os = os;
+    n->routes = *routes;
+    n->set_id = group->set_id;
+    n->size = group->size;
+    n->self = group->self;
+    schedule_init(&n->schedule, os);
+    if (!schedule_algorithm_parse(config->algorithm, &n->forced))
+        n->forced = SCHEDULE_AUTO;
+    hvd_status_t status = group_copy(n, group, error);
+    if (status == HVD_OK)
+        status = routes_check(n, error);
+    if (status == HVD_OK && n->has_sight)
+        status = net_sight_create(n, group, error);
+    if (status != HVD_OK) {
+        net_coll_destroy(n);
+        return status;
+    }
+    n->sight.phase = 1;
+    net_coll_reset(n, 0);
+    *ret = n;
+    return HVD_OK;
+}
+
+void net_coll_destroy(struct net_coll *n)
+{
+    if (n == NULL)
+        return;
+    net_exec_destroy(n);
+    net_sight_destroy(n);
+    net_adasum_destroy(n);
+    schedule_destroy(&n->schedule);
+    if (n->arena != NULL)
+        shm_heap_free(n->routes.shm, n->arena);
+    os_free(n->os, n->memory);
+    os_free(n->os, n->scratch);
+    os_free(n->os, n->ranks);
+    os_free(n->os, n->identity);
+    os_free(n->os, n->hosts);
+    os_free(n->os, n->offsets);
+    os_free(n->os, n->part_at);
+    os_free(n->os, n);
+}
+
+void net_coll_reset(struct net_coll *n, uint64_t base)
+{
+    /* Later bases get other stream numbers, so that what is still under way of the collective that
+     * was given up never meets a new one. The first new wave must not fall into the line that
+     * slower members may still be reading, that of the last wave which ended. */
+    uint32_t turn = (uint32_t)((base ^ base >> 32) & ((1u << (16 - STREAM_CHANNEL)) - 1));
+    uint64_t last = n->sight.phase - 1, next = base + 1;
+    net_exec_cancel(n);
+    net_sight_cancel(n);
+    n->stream_base = (uint32_t)n->set_id << 16 | turn << STREAM_CHANNEL;
+    n->sight.phase = ((next ^ last) & 1) == 0 ? next + 1 : next;
+    n->sight.wave_next = 0;
+    n->phase = NET_IDLE;
+    n->coll = NULL;
+}
+
+/* ---- laying out ---- */
+
+static uint64_t blocks_lay_out(struct net_coll *n, size_t unit_bytes)
+{
+    uint64_t at = 0;
+    for (int32_t i = 0; i < n->size; i++) {
+        n->offsets[i] = at;
+        n->counts[i] = 0;
+        for (int32_t p = 0; p < n->coll->part_count; p++)
+            n->counts[i] += net_piece_count(n, i, p) * unit_bytes;
+        at += n->counts[i];
+    }
+    return at;
+}
+
+/* WORK in memory of ours; in the arena if the others of the host must see it. */
+static hvd_status_t work_reserve(struct net_coll *n, bool in_arena, struct error *error)
+{
+    size_t bytes = (size_t)n->work_count * n->element_bytes;
+    hvd_status_t status = HVD_OK;
+    if (!in_arena) {
+        status = net_reserve(n->os, &n->memory, &n->memory_bytes, bytes, error);
+        n->work = n->memory;
+        return status;
+    }
+    if (n->arena_bytes < bytes) {
+        if (n->arena != NULL)
+            shm_heap_free(n->routes.shm, n->arena);
+        n->arena_bytes = 0;
+        n->arena = shm_heap_alloc(n->routes.shm, bytes + bytes / 8);
+        if (n->arena == NULL)
+            return error_set(error, HVD_ERR_NO_MEMORY,
+                             "no room for %zu bytes in the arena; HOROVOD_ARENA_MAX sets its size",
+                             bytes);
+        n->arena_bytes = bytes + bytes / 8;
+    }
+    n->work = n->arena;
+    return HVD_OK;
+}
+
+static enum schedule_algorithm algorithm_choose(const struct net_coll *n)
+{
+    enum schedule_algorithm chosen =
+        schedule_select(n->work_count * n->element_bytes, &n->topology);
+    switch (n->forced) {
+    case SCHEDULE_RECURSIVE_DOUBLING:
+    case SCHEDULE_RABENSEIFNER:
+    case SCHEDULE_RING:
+    case SCHEDULE_DOUBLE_TREE: return n->forced;
+    case SCHEDULE_AUTO:
+    case SCHEDULE_DIRECT:
+    case SCHEDULE_ONE_SHOT:
+    case SCHEDULE_STAGED:
+    case SCHEDULE_TWO_LEVEL:
+    case SCHEDULE_ALGORITHM_COUNT: break;
+    }
+    return chosen;
+}
+
+static bool is_in_arena(const struct net_coll *n, const void *ptr, uint64_t count)
+{
+    return shm_offset(n->routes.shm, ptr, (size_t)count * n->element_bytes) != UINT64_MAX;
+}
+
+static hvd_status_t scaling_check(const struct net_coll *n, struct error *error)
+{
+    const struct coll *c = n->coll;
+    bool is_adasum = c->reduce == HVD_ADASUM;
+    hvd_status_t status =
+        reduce_check(c->dtype, is_adasum ? HVD_SUM : c->reduce, c->prescale, c->postscale);
+    if (status != HVD_OK)
+        return error_set(error, status, "Reduction %d with these factors does not exist for %s.",
+                         (int)c->reduce, hvd_dtype_name(c->dtype));
+    return HVD_OK;
+}
+
+static hvd_status_t adasum_check(const struct net_coll *n, struct error *error)
+{
+    hvd_dtype_t dtype = n->coll->dtype;
+    if ((n->size & (n->size - 1)) != 0)
+        return error_set(error, HVD_ERR_UNSUPPORTED,
+                         "Running Adasum with non-power of 2 ranks is not supported yet.");
+    if (dtype != HVD_FLOAT16 && dtype != HVD_BFLOAT16 && dtype != HVD_FLOAT32 &&
+        dtype != HVD_FLOAT64)
+        return error_set(error, HVD_ERR_UNSUPPORTED, "Unsupported data type");
+    return HVD_OK;
+}
+
+/* ---- starting each kind ---- */
+
+static hvd_status_t start_allreduce(struct net_coll *n, struct error *error)
+{
+    const struct coll *c = n->coll;
+    bool is_adasum = c->reduce == HVD_ADASUM;
+    hvd_status_t status = is_adasum ? adasum_check(n, error) : HVD_OK;
+    if (status == HVD_OK)
+        status = scaling_check(n, error);
+    if (status != HVD_OK)
+        return status;
+    n->work_count = 0;
+    for (int32_t p = 0; p < c->part_count; p++)
+        n->work_count += c->parts[p].count;
+    enum schedule_algorithm algorithm = algorithm_choose(n);
+    bool is_two_level = !is_adasum && algorithm == SCHEDULE_TWO_LEVEL;
+    n->is_direct =
+        c->part_count == 1 && (!is_two_level || is_in_arena(n, c->parts[0].out, n->work_count));
+    n->work = c->parts[0].out;
+    if (!n->is_direct)
+        status = work_reserve(n, is_two_level, error);
+    if (status == HVD_OK && !is_adasum)
+        status = schedule_allreduce(&n->schedule, algorithm, n->work_count, n->element_bytes,
+                                    n->self, is_two_level ? &n->topology : &n->flat, error);
+    net_move_begin(n, 0, 1, 0, c->prescale);
+    n->phase = NET_MOVE_IN;
+    return status;
+}
+
+static hvd_status_t start_allgather(struct net_coll *n, struct error *error)
+{
+    const struct coll *c = n->coll;
+    hvd_status_t status = HVD_OK;
+    n->work_count = blocks_lay_out(n, n->element_bytes) / n->element_bytes;
+    n->is_direct = c->part_count == 1;
+    n->work = c->parts[0].out;
+    if (!n->is_direct)
+        status = work_reserve(n, false, error);
+    if (status == HVD_OK)
+        status = schedule_allgather(&n->schedule, n->offsets, n->counts, n->self, &n->flat, error);
+    net_move_begin(n, n->self, n->self + 1, n->offsets[n->self] / n->element_bytes, 1.0);
+    n->phase = NET_MOVE_IN;
+    return status;
+}
+
+static hvd_status_t start_reducescatter(struct net_coll *n, struct error *error)
+{
+    hvd_status_t status = scaling_check(n, error);
+    if (status != HVD_OK)
+        return status;
+    n->work_count = blocks_lay_out(n, 1);
+    n->is_direct = false;
+    status = work_reserve(n, false, error);
+    if (status == HVD_OK)
+        status =
+            schedule_reducescatter(&n->schedule, n->offsets, n->counts, n->self, &n->flat, error);
+    if (status == HVD_OK)
+        status = net_reserve(n->os, &n->scratch, &n->scratch_bytes,
+                             (size_t)n->schedule.scratch_count * n->element_bytes, error);
+    net_move_begin(n, 0, n->size, 0, n->coll->prescale);
+    n->phase = NET_MOVE_IN;
+    return status;
+}
+
+static hvd_status_t start_broadcast(struct net_coll *n, struct error *error)
+{
+    const struct coll *c = n->coll;
+    if (c->root < 0 || c->root >= n->size)
+        return error_set(error, HVD_ERR_INVALID, "broadcast: root %d of %d", c->root, n->size);
+    n->work_count = c->parts[0].count;
+    n->is_direct = true;
+    n->work = c->parts[0].out;
+    net_move_begin(n, 0, n->self == c->root ? 1 : 0, 0, 1.0);
+    n->phase = NET_MOVE_IN;
+    return schedule_broadcast(&n->schedule, n->work_count, n->element_bytes, c->root, n->self,
+                              &n->flat, error);
+}
+
+static hvd_status_t start_alltoall(struct net_coll *n, struct error *error)
+{
+    const struct coll *c = n->coll;
+    uint64_t send_at = 0, recv_at = 0;
+    for (int32_t i = 0; i < n->size; i++) {
+        n->send_offsets[i] = send_at;
+        n->send_counts[i] = c->counts[i] * n->element_bytes;
+        n->offsets[i] = recv_at;
+        n->counts[i] = c->recv_counts[i] * n->element_bytes;
+        send_at += n->send_counts[i];
+        recv_at += n->counts[i];
+    }
+    struct alltoall_shape shape = {n->send_offsets, n->send_counts, n->offsets, n->counts};
+    n->is_direct = true;
+    n->work = c->parts[0].out;
+    n->work_count = recv_at / n->element_bytes;
+    if (c->parts[0].in == c->parts[0].out && send_at > 0) {
+        hvd_status_t status = net_reserve(n->os, &n->memory, &n->memory_bytes, send_at, error);
+        if (status != HVD_OK)
+            return status;
+        memcpy(n->memory, c->parts[0].in, send_at);
+    }
+    n->phase = NET_RUN;
+    return schedule_alltoall(&n->schedule, &shape, n->self, &n->flat, error);
+}
+
+static hvd_status_t start_barrier(struct net_coll *n, struct error *error)
+{
+    hvd_status_t status =
+        net_reserve(n->os, &n->scratch, &n->scratch_bytes, SCHEDULE_BARRIER_COUNT, error);
+    n->is_direct = true;
+    n->phase = NET_RUN;
+    return status == HVD_OK ? schedule_barrier(&n->schedule, n->self, &n->flat, error) : status;
+}
+
+/* ---- running ---- */
+
+static hvd_status_t run_begin(struct net_coll *n, struct error *error)
+{
+    const struct coll *c = n->coll;
+    bool is_bytes = false;
+    const void *scratch = n->scratch;
+    n->phase = NET_RUN;
+    switch (c->kind) {
+    case HVD_ALLREDUCE:
+        if (c->reduce != HVD_ADASUM)
+            break;
+        n->phase = NET_ADASUM;
+        return n->work_count == 0 ? HVD_OK : net_adasum_start(n, error);
+    case HVD_ALLTOALL:
+        is_bytes = true;
+        scratch = c->parts[0].in == c->parts[0].out ? n->memory : c->parts[0].in;
+        break;
+    case HVD_ALLGATHER:
+    case HVD_BARRIER: is_bytes = true; break;
+    case HVD_REDUCESCATTER:
+    case HVD_BROADCAST:
+    case HVD_JOIN:
+    case HVD_KIND_COUNT: break;
+    }
+    /* an alltoall's SCRATCH is only read */
+    return net_exec_start(n, &n->schedule, n->work, (void *)(uintptr_t)scratch,
+                          is_bytes ? 1 : n->element_bytes, c->dtype, c->reduce, c->postscale,
+                          error);
+}
+
+static void out_begin(struct net_coll *n)
+{
+    const struct coll *c = n->coll;
+    net_sight_finish(n);
+    n->phase = NET_MOVE_OUT;
+    switch (c->kind) {
+    case HVD_ALLREDUCE:
+        /* reductions have folded the factor in; Adasum has none that is linear */
+        net_move_begin(n, 0, 1, 0, c->reduce == HVD_ADASUM ? c->postscale : 1.0);
+        if (n->is_direct && c->reduce == HVD_ADASUM)
+            return;
+        break;
+    case HVD_ALLGATHER: net_move_begin(n, 0, n->size, 0, 1.0); break;
+    case HVD_REDUCESCATTER:
+        net_move_begin(n, n->self, n->self + 1, n->offsets[n->self], 1.0);
+        break;
+    case HVD_BROADCAST:
+    case HVD_ALLTOALL:
+    case HVD_BARRIER:
+    case HVD_JOIN:
+    case HVD_KIND_COUNT: break;
+    }
+    if (n->is_direct)
+        n->phase = NET_DONE;
+}
+
+static hvd_status_t start_kind(struct net_coll *n, struct error *error)
+{
+    switch (n->coll->kind) {
+    case HVD_ALLREDUCE: return start_allreduce(n, error);
+    case HVD_ALLGATHER: return start_allgather(n, error);
+    case HVD_REDUCESCATTER: return start_reducescatter(n, error);
+    case HVD_BROADCAST: return start_broadcast(n, error);
+    case HVD_ALLTOALL: return start_alltoall(n, error);
+    case HVD_BARRIER: return start_barrier(n, error);
+    case HVD_JOIN:
+    case HVD_KIND_COUNT: break;
+    }
+    return error_set(error, HVD_ERR_INTERNAL, "kind %d is not a collective", (int)n->coll->kind);
+}
+
+/* A group of one: everything is a copy, scaled where the kind reduces. */
+static hvd_status_t start_alone(struct net_coll *n, struct error *error)
+{
+    bool is_reducing = n->coll->kind == HVD_ALLREDUCE || n->coll->kind == HVD_REDUCESCATTER;
+    hvd_status_t status = is_reducing ? scaling_check(n, error) : HVD_OK;
+    if (status == HVD_OK && is_reducing && n->coll->reduce == HVD_ADASUM)
+        status = adasum_check(n, error);
+    n->phase = NET_DONE;
+    if (n->coll->kind == HVD_BARRIER || status != HVD_OK)
+        return status;
+    net_move_begin(n, 0, 1, 0, 1.0);
+    n->phase = NET_MOVE_IN;
+    return status;
+}
+
+hvd_status_t net_coll_start(struct net_coll *n, const struct coll *coll, struct error *error)
+{
+    if (n->phase != NET_IDLE)
+        return error_set(error, HVD_ERR_INTERNAL, "this group runs a collective already");
+    if (coll->kind != HVD_BARRIER && (coll->part_count < 1 || coll->part_count > COLL_PARTS_MAX))
+        return error_set(error, HVD_ERR_INVALID, "a collective of %d parts", coll->part_count);
+    n->coll = coll;
+    n->element_bytes = coll->kind == HVD_BARRIER ? 1 : hvd_dtype_bytes(coll->dtype);
+    hvd_status_t status = n->size == 1 ? start_alone(n, error) : start_kind(n, error);
+    if (status == HVD_OK && n->phase == NET_RUN)
+        status = run_begin(n, error);
+    if (status != HVD_OK) {
+        n->phase = NET_IDLE;
+        n->coll = NULL;
+    }
+    return status;
+}
+
+/* HVD_OK: this phase is over and n->phase is the next one. */
+static hvd_status_t phase_progress(struct net_coll *n, bool *ret_moved, struct error *error)
+{
+    hvd_status_t status;
+    switch (n->phase) {
+    case NET_MOVE_IN:
+        *ret_moved = true;
+        if (n->size == 1) {
+            if (!net_move_through(n))
+                return HVD_IN_PROGRESS;
+            n->phase = NET_DONE;
+            return HVD_OK;
+        }
+        return net_move_in(n) ? run_begin(n, error) : HVD_IN_PROGRESS;
+    case NET_RUN:
+    case NET_ADASUM:
+        status = HVD_OK;
+        if (n->phase == NET_RUN)
+            status = net_exec_progress(n, ret_moved, error);
+        else if (n->work_count > 0)
+            status = net_adasum_progress(n, ret_moved, error);
+        if (status == HVD_OK)
+            out_begin(n);
+        return status;
+    case NET_MOVE_OUT:
+        *ret_moved = true;
+        if (!net_move_out(n))
+            return HVD_IN_PROGRESS;
+        n->phase = NET_DONE;
+        return HVD_OK;
+    case NET_IDLE:
+    case NET_DONE: break;
+    }
+    return error_set(error, HVD_ERR_INTERNAL, "no collective is running");
+}
+
+hvd_status_t net_coll_progress(struct net_coll *n, bool *ret_moved, struct error *error)
+{
+    *ret_moved = false;
+    while (n->phase != NET_DONE) {
+        hvd_status_t status = phase_progress(n, ret_moved, error);
+        if (status == HVD_IN_PROGRESS)
+            return status;
+        if (status == HVD_OK)
+            continue;
+        net_exec_cancel(n);
+        net_sight_cancel(n);
+        n->phase = NET_IDLE;
+        n->coll = NULL;
+        return status;
+    }
+    n->phase = NET_IDLE;
+    n->coll = NULL;
+    return HVD_OK;
+}

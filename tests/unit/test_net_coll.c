@@ -1,0 +1,1086 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_net_coll.c - collectives of many ranks in one process: net_coll over a transport of queues
+ * that delivers in a seeded random order, compared with a plain reference.
+ *
+ * The queues complete a transfer in one of three ways, at random: both ends at once, the receiver
+ * first (the sender's memory stays in use), or the sender first (its bytes are buffered). The
+ * two-level tests put real shared memory between the ranks of a pretended host.
+ * Start reading at run(). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "backend/native/native.h"
+#include "reduce/reduce.h"
+#include "transport/shm/shm.h"
+
+#define RANKS_MAX 16
+#define QUEUES    32 /* channels of a stream number */
+#define TURNS_MAX 4000000
+
+/* ---- a transport of queues ---- */
+
+struct parcel {
+    struct parcel *next;
+    struct transport_req *req; /* NULL: complete already */
+    uint32_t stream;
+    size_t bytes;
+    const uint8_t *send;
+    uint8_t *recv, *copy;
+};
+
+struct queue {
+    struct parcel *sends, *recvs; /* oldest first */
+    bool is_listed;
+};
+
+struct world;
+struct fake {
+    struct transport base;
+    struct world *world;
+    int32_t rank;
+};
+
+struct world {
+    int32_t size;
+    uint64_t random;
+    struct fake fakes[RANKS_MAX];
+    struct queue queues[RANKS_MAX][RANKS_MAX][QUEUES];
+    struct queue *listed[RANKS_MAX * RANKS_MAX * QUEUES];
+    size_t listed_count;
+    struct transport_req *late[4096]; /* sends whose data has arrived but that go on */
+    size_t late_count;
+    uint64_t bytes_sent[RANKS_MAX];
+    int32_t broken_rank; /* transfers with it fail; -1: none */
+    struct transport *routes[RANKS_MAX][RANKS_MAX];
+    struct net_coll *colls[RANKS_MAX];
+    struct shm *shm[RANKS_MAX];
+    int poll_fds[RANKS_MAX];
+};
+
+static uint64_t next_random(struct world *w)
+{
+    w->random = w->random * 6364136223846793005ull + 1442695040888963407ull;
+    return w->random >> 33;
+}
+
+static hvd_status_t post(struct transport *t, int32_t peer, uint32_t stream, const void *send,
+                         void *recv, size_t n, struct transport_req *req)
+{
+    struct fake *f = (struct fake *)(void *)t;
+    struct world *w = f->world;
+    int32_t from = send != NULL ? f->rank : peer, to = send != NULL ? peer : f->rank;
+    assert_true(peer >= 0 && peer < w->size && peer != f->rank);
+    if (w->broken_rank == peer || w->broken_rank == f->rank)
+        return HVD_ERR_PEER_DEAD;
+    struct queue *q = &w->queues[from][to][stream % QUEUES];
+    struct parcel *p = calloc(1, sizeof *p);
+    assert_non_null(p);
+    *p = (struct parcel){.req = req, .stream = stream, .bytes = n, .send = send, .recv = recv};
+    req->status = HVD_IN_PROGRESS;
+    struct parcel **end = send != NULL ? &q->sends : &q->recvs;
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = p;
+    if (send != NULL)
+        w->bytes_sent[f->rank] += n;
+    if (send != NULL && next_random(w) % 3 == 0) {
+        p->copy = malloc(n + 1);
+        assert_non_null(p->copy);
+        memcpy(p->copy, send, n);
+        p->req = NULL;
+        req->status = HVD_OK;
+    }
+    if (!q->is_listed)
+        w->listed[w->listed_count++] = q;
+    q->is_listed = true;
+    return HVD_OK;
+}
+
+static hvd_status_t fake_send(struct transport *t, int32_t peer, uint32_t stream, const void *bytes,
+                              size_t n, struct transport_req *req)
+{
+    return post(t, peer, stream, bytes, NULL, n, req);
+}
+
+static hvd_status_t fake_recv(struct transport *t, int32_t peer, uint32_t stream, void *bytes,
+                              size_t n, struct transport_req *req)
+{
+    return post(t, peer, stream, NULL, bytes, n, req);
+}
+
+static void list_drop(struct parcel **list, const struct transport_req *req)
+{
+    while (*list != NULL) {
+        struct parcel *p = *list;
+        if (p->req != req) {
+            list = &p->next;
+            continue;
+        }
+        *list = p->next;
+        free(p->copy);
+        free(p);
+    }
+}
+
+static void fake_cancel(struct transport *t, struct transport_req *req)
+{
+    struct world *w = ((struct fake *)(void *)t)->world;
+    for (size_t i = 0; i < w->listed_count; i++) {
+        list_drop(&w->listed[i]->sends, req);
+        list_drop(&w->listed[i]->recvs, req);
+    }
+    for (size_t i = 0; i < w->late_count; i++)
+        if (w->late[i] == req)
+            w->late[i--] = w->late[--w->late_count];
+    req->status = HVD_ERR_ABORTED;
+}
+
+static const struct transport_ops fake_ops = {.version = TRANSPORT_VERSION,
+                                              .name = "queues",
+                                              .bulk_send = fake_send,
+                                              .bulk_recv = fake_recv,
+                                              .bulk_cancel = fake_cancel};
+
+static void deliver(struct world *w, struct queue *q)
+{
+    struct parcel *s = q->sends, *r = q->recvs;
+    if (s == NULL || r == NULL)
+        return;
+    assert_int_equal(s->stream, r->stream);
+    assert_int_equal(s->bytes, r->bytes);
+    memcpy(r->recv, s->copy != NULL ? s->copy : s->send, r->bytes);
+    r->req->status = HVD_OK;
+    if (s->req != NULL && next_random(w) % 2 == 0 && w->late_count < 4096)
+        w->late[w->late_count++] = s->req;
+    else if (s->req != NULL)
+        s->req->status = HVD_OK;
+    q->sends = s->next;
+    q->recvs = r->next;
+    free(s->copy);
+    free(s);
+    free(r);
+}
+
+static void transport_turn(struct world *w)
+{
+    for (int i = 0; i < 8 && w->listed_count > 0; i++) {
+        size_t at = next_random(w) % w->listed_count;
+        struct queue *q = w->listed[at];
+        deliver(w, q);
+        if (q->sends == NULL && q->recvs == NULL) {
+            q->is_listed = false;
+            w->listed[at] = w->listed[--w->listed_count];
+        }
+    }
+    if (w->late_count > 0) {
+        size_t at = next_random(w) % w->late_count;
+        w->late[at]->status = HVD_OK;
+        w->late[at] = w->late[--w->late_count];
+    }
+    for (int32_t i = 0; i < w->size; i++)
+        if (w->shm[i] != NULL)
+            shm_transport(w->shm[i])->ops->progress(shm_transport(w->shm[i]), 0);
+}
+
+/* ---- a world of ranks ---- */
+
+struct world_options {
+    const char *algorithm;
+    const int32_t *host; /* NULL: flat */
+    int32_t host_count;
+    int32_t set_id;
+};
+
+static void ignore_message(void *ctx, int32_t peer, const void *bytes, size_t n)
+{
+    (void)ctx;
+    (void)peer;
+    (void)bytes;
+    (void)n;
+}
+
+static void ignore_down(void *ctx, int32_t peer, hvd_status_t status, const char *why)
+{
+    (void)ctx;
+    (void)peer;
+    (void)status;
+    (void)why;
+}
+
+struct joiner {
+    struct shm *shm;
+    struct endpoint *all;
+    int32_t count;
+    int poll_fd;
+    hvd_status_t status;
+};
+
+static void *join_host(void *arg)
+{
+    static const uint8_t key[32] = {9};
+    static const struct transport_events events = {NULL, ignore_message, ignore_down};
+    struct joiner *j = arg;
+    struct error error = {0};
+    j->status = shm_connect(j->shm, j->all, j->count, key, 1, j->poll_fd, &events, &error);
+    return NULL;
+}
+
+/* Real shared memory for the ranks that `host` puts together. */
+static void world_share(struct world *w, const struct config *config, const int32_t *host)
+{
+    static struct endpoint all[RANKS_MAX];
+    struct joiner joiners[RANKS_MAX];
+    pthread_t threads[RANKS_MAX];
+    const struct os *os = os_host();
+    for (int32_t i = 0; i < w->size; i++) {
+        assert_int_equal(shm_create(os, config, i, &all[i], &w->shm[i], NULL), HVD_OK);
+        snprintf(all[i].host_id, sizeof all[i].host_id, "host-%d", host[i]);
+        w->poll_fds[i] = os->poll_create(os->ctx);
+    }
+    for (int32_t i = 0; i < w->size; i++) {
+        joiners[i] = (struct joiner){w->shm[i], all, w->size, w->poll_fds[i], HVD_OK};
+        assert_int_equal(pthread_create(&threads[i], NULL, join_host, &joiners[i]), 0);
+    }
+    for (int32_t i = 0; i < w->size; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(joiners[i].status, HVD_OK);
+    }
+    for (int32_t i = 0; i < w->size; i++)
+        for (int32_t j = 0; j < w->size; j++)
+            if (i != j && host[i] == host[j])
+                w->routes[i][j] = shm_transport(w->shm[i]);
+}
+
+static struct world *world_open(int32_t size, uint64_t seed, const struct world_options *options)
+{
+    static const int32_t ranks[RANKS_MAX] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    struct world *w = calloc(1, sizeof *w);
+    struct config config = {.local_size = -1, .timeout_s = 20, .arena_max_bytes = 64 << 20};
+    assert_non_null(w);
+    w->size = size;
+    w->random = seed * 77 + 5;
+    w->broken_rank = -1;
+    if (options->algorithm != NULL)
+        snprintf(config.algorithm, sizeof config.algorithm, "%s", options->algorithm);
+    for (int32_t i = 0; i < size; i++) {
+        w->fakes[i] = (struct fake){{&fake_ops, os_host(), {0}}, w, i};
+        for (int32_t j = 0; j < size; j++)
+            w->routes[i][j] = i == j ? NULL : &w->fakes[i].base;
+    }
+    if (options->host != NULL)
+        world_share(w, &config, options->host);
+    for (int32_t i = 0; i < size; i++) {
+        struct error error = {0};
+        struct native_routes routes = {w->routes[i], size, i, w->shm[i]};
+        struct group group = {.set_id = options->set_id,
+                              .size = size,
+                              .self = i,
+                              .ranks = ranks,
+                              .topology = {size, options->host != NULL ? options->host_count : size,
+                                           options->host != NULL ? options->host : ranks, 1}};
+        if (net_coll_create(os_host(), &config, &routes, &group, &w->colls[i], &error) != HVD_OK)
+            fail_msg("%s", error.text);
+    }
+    return w;
+}
+
+static void world_close(struct world *w)
+{
+    for (int32_t i = 0; i < w->size; i++) {
+        net_coll_destroy(w->colls[i]);
+        if (w->shm[i] != NULL) {
+            shm_transport(w->shm[i])->ops->destroy(shm_transport(w->shm[i]));
+            close(w->poll_fds[i]);
+        }
+    }
+    for (size_t i = 0; i < w->listed_count; i++) {
+        assert_null(w->listed[i]->sends);
+        assert_null(w->listed[i]->recvs);
+    }
+    free(w);
+}
+
+/* Starts everywhere at its own time and drives until all have ended. */
+static void run(struct world *w, const struct coll *colls)
+{
+    bool has_started[RANKS_MAX] = {0}, has_ended[RANKS_MAX] = {0};
+    int32_t left = w->size;
+    for (int64_t turn = 0; left > 0; turn++) {
+        int32_t rank = (int32_t)(next_random(w) % (uint64_t)w->size);
+        struct error error = {0};
+        bool has_moved;
+        if (turn > TURNS_MAX)
+            fail_msg("no end after %d turns", TURNS_MAX);
+        transport_turn(w);
+        if (has_ended[rank])
+            continue;
+        hvd_status_t status;
+        if (!has_started[rank]) {
+            status = net_coll_start(w->colls[rank], &colls[rank], &error);
+            has_started[rank] = true;
+            if (status != HVD_OK)
+                fail_msg("start: %s", error.text);
+        }
+        status = net_coll_progress(w->colls[rank], &has_moved, &error);
+        if (status < 0)
+            fail_msg("progress: %s", error.text);
+        if (status != HVD_OK)
+            continue;
+        has_ended[rank] = true;
+        left--;
+    }
+    while (w->listed_count > 0 || w->late_count > 0)
+        transport_turn(w);
+}
+
+/* ---- values ---- */
+
+static double get(hvd_dtype_t dtype, const void *data, uint64_t i)
+{
+    switch (dtype) {
+    case HVD_UINT8:
+    case HVD_BOOL: return ((const uint8_t *)data)[i];
+    case HVD_INT8: return ((const int8_t *)data)[i];
+    case HVD_UINT16: return ((const uint16_t *)data)[i];
+    case HVD_INT16: return ((const int16_t *)data)[i];
+    case HVD_INT32: return ((const int32_t *)data)[i];
+    case HVD_INT64: return (double)((const int64_t *)data)[i];
+    case HVD_FLOAT16: return (double)reduce_half_to_float(((const uint16_t *)data)[i]);
+    case HVD_BFLOAT16: return (double)reduce_bfloat_to_float(((const uint16_t *)data)[i]);
+    case HVD_FLOAT32: return (double)((const float *)data)[i];
+    case HVD_FLOAT64: return ((const double *)data)[i];
+    case HVD_DTYPE_COUNT: break;
+    }
+    return 0;
+}
+
+static void set(hvd_dtype_t dtype, void *data, uint64_t i, double v)
+{
+    switch (dtype) {
+    case HVD_UINT8:
+    case HVD_BOOL: ((uint8_t *)data)[i] = (uint8_t)v; return;
+    case HVD_INT8: ((int8_t *)data)[i] = (int8_t)v; return;
+    case HVD_UINT16: ((uint16_t *)data)[i] = (uint16_t)v; return;
+    case HVD_INT16: ((int16_t *)data)[i] = (int16_t)v; return;
+    case HVD_INT32: ((int32_t *)data)[i] = (int32_t)v; return;
+    case HVD_INT64: ((int64_t *)data)[i] = (int64_t)v; return;
+    case HVD_FLOAT16: ((uint16_t *)data)[i] = reduce_float_to_half((float)v); return;
+    case HVD_BFLOAT16: ((uint16_t *)data)[i] = reduce_float_to_bfloat((float)v); return;
+    case HVD_FLOAT32: ((float *)data)[i] = (float)v; return;
+    case HVD_FLOAT64: ((double *)data)[i] = v; return;
+    case HVD_DTYPE_COUNT: break;
+    }
+}
+
+/* Small whole numbers: exact in every type whatever the order. */
+static double value(hvd_dtype_t dtype, hvd_reduce_t op, int32_t rank, int32_t part, uint64_t i)
+{
+    uint64_t x = (uint64_t)rank * 3 + (uint64_t)part * 11 + i * 5;
+    if (dtype == HVD_BOOL)
+        return (double)(x % 3 == 0);
+    if (op == HVD_PRODUCT)
+        return x % 5 == 0 ? 2 : 1;
+    return (double)(x % (dtype == HVD_INT8 || dtype == HVD_UINT8 ? 3 : 7));
+}
+
+static double combine(hvd_dtype_t dtype, hvd_reduce_t op, double a, double b)
+{
+    bool is_bool = dtype == HVD_BOOL;
+    switch (op) {
+    case HVD_AVERAGE:
+    case HVD_ADASUM:
+    case HVD_SUM: return is_bool ? (double)(a != 0 || b != 0) : a + b;
+    case HVD_MIN: return a < b ? a : b;
+    case HVD_MAX: return a > b ? a : b;
+    case HVD_PRODUCT: return is_bool ? (double)(a != 0 && b != 0) : a * b;
+    case HVD_REDUCE_COUNT: break;
+    }
+    return 0;
+}
+
+static bool is_whole(hvd_dtype_t dtype)
+{
+    return dtype != HVD_FLOAT16 && dtype != HVD_BFLOAT16 && dtype != HVD_FLOAT32 &&
+           dtype != HVD_FLOAT64;
+}
+
+static double scaled(hvd_dtype_t dtype, double v, double factor)
+{
+    return factor != 1.0 && is_whole(dtype) ? trunc(v * factor) : v * factor;
+}
+
+struct reduction {
+    hvd_dtype_t dtype;
+    hvd_reduce_t op;
+    double prescale, postscale;
+    int32_t size;
+};
+
+static double reduced(const struct reduction *r, int32_t part, uint64_t i)
+{
+    double sum = scaled(r->dtype, value(r->dtype, r->op, 0, part, i), r->prescale);
+    for (int32_t rank = 1; rank < r->size; rank++)
+        sum = combine(r->dtype, r->op, sum,
+                      scaled(r->dtype, value(r->dtype, r->op, rank, part, i), r->prescale));
+    return scaled(r->dtype, sum, r->postscale);
+}
+
+/* ---- tensors of all ranks ---- */
+
+#define PARTS_MAX 5
+
+struct tensors {
+    int32_t size, part_count;
+    size_t element_bytes;
+    struct coll_part parts[RANKS_MAX][PARTS_MAX];
+    struct coll colls[RANKS_MAX];
+};
+
+static void *memory(uint64_t count, size_t element_bytes)
+{
+    void *p = calloc(count + 1, element_bytes);
+    assert_non_null(p);
+    return p;
+}
+
+static void tensors_free(struct tensors *t)
+{
+    for (int32_t r = 0; r < t->size; r++) {
+        for (int32_t p = 0; p < t->part_count; p++) {
+            if (t->parts[r][p].out != t->parts[r][p].in)
+                free(t->parts[r][p].out);
+            free((void *)(uintptr_t)t->parts[r][p].in);
+        }
+    }
+}
+
+static void tensor_make(struct tensors *t, int32_t rank, int32_t part, uint64_t in_count,
+                        uint64_t out_count, bool in_place)
+{
+    struct coll_part *p = &t->parts[rank][part];
+    p->in = memory(in_count > out_count ? in_count : out_count, t->element_bytes);
+    p->out = in_place ? (void *)(uintptr_t)p->in : memory(out_count, t->element_bytes);
+    p->count = in_count;
+}
+
+static void colls_make(struct tensors *t, hvd_kind_t kind, const struct reduction *r)
+{
+    for (int32_t i = 0; i < t->size; i++)
+        t->colls[i] = (struct coll){.kind = kind,
+                                    .dtype = r->dtype,
+                                    .reduce = r->op,
+                                    .prescale = r->prescale,
+                                    .postscale = r->postscale,
+                                    .parts = t->parts[i],
+                                    .part_count = t->part_count};
+}
+
+static void tensors_init(struct tensors *t, int32_t size, int32_t part_count, hvd_dtype_t dtype)
+{
+    memset(t, 0, sizeof *t);
+    t->size = size;
+    t->part_count = part_count;
+    t->element_bytes = hvd_dtype_bytes(dtype);
+}
+
+/* ---- allreduce ---- */
+
+static void allreduce_check(struct world *w, const struct reduction *r, const uint64_t *counts,
+                            int32_t part_count, bool in_place)
+{
+    static struct tensors t;
+    tensors_init(&t, w->size, part_count, r->dtype);
+    for (int32_t rank = 0; rank < w->size; rank++)
+        for (int32_t p = 0; p < part_count; p++) {
+            tensor_make(&t, rank, p, counts[p], counts[p], in_place);
+            for (uint64_t i = 0; i < counts[p]; i++)
+                set(r->dtype, (void *)(uintptr_t)t.parts[rank][p].in, i,
+                    value(r->dtype, r->op, rank, p, i));
+        }
+    colls_make(&t, HVD_ALLREDUCE, r);
+    run(w, t.colls);
+    for (int32_t p = 0; p < part_count; p++)
+        for (uint64_t i = 0; i < counts[p]; i++) {
+            double want = reduced(r, p, i);
+            for (int32_t rank = 0; rank < w->size; rank++) {
+                double got = get(r->dtype, t.parts[rank][p].out, i);
+                if (got != want)
+                    fail_msg("%s op %d, %d ranks, rank %d part %d [%llu of %llu]: %g, not %g",
+                             hvd_dtype_name(r->dtype), (int)r->op, w->size, rank, p,
+                             (unsigned long long)i, (unsigned long long)counts[p], got, want);
+            }
+        }
+    tensors_free(&t);
+}
+
+static const int32_t sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16};
+#define SIZES (sizeof sizes / sizeof sizes[0])
+
+static void test_allreduce_types(void **state)
+{
+    static const uint64_t one[] = {37}, fused[] = {5, 0, 130, 1};
+    (void)state;
+    for (size_t s = 0; s < SIZES; s++) {
+        struct world *w = world_open(sizes[s], s, &(struct world_options){0});
+        for (int d = 0; d < HVD_DTYPE_COUNT; d++)
+            for (int op = HVD_SUM; op <= HVD_PRODUCT; op++) {
+                struct reduction r = {(hvd_dtype_t)d, (hvd_reduce_t)op, 1.0, 1.0, sizes[s]};
+                if (op == HVD_ADASUM || reduce_check(r.dtype, r.op, 1.0, 1.0) != HVD_OK)
+                    continue;
+                allreduce_check(w, &r, one, 1, d % 2 == 0);
+                allreduce_check(w, &r, fused, 4, d % 2 == 1);
+                r.prescale = 2.0;
+                r.postscale = 0.5;
+                if (op == HVD_PRODUCT || reduce_check(r.dtype, r.op, 2.0, 0.5) != HVD_OK)
+                    continue;
+                allreduce_check(w, &r, one, 1, d % 2 == 1);
+                allreduce_check(w, &r, fused, 4, d % 2 == 0);
+            }
+        world_close(w);
+    }
+}
+
+static void test_allreduce_sizes(void **state)
+{
+    static const char *const algorithms[] = {NULL, "recursive_doubling", "rabenseifner", "ring",
+                                             "double_tree"};
+    static const uint64_t counts[] = {0, 1, 2, 7, 16, 1000, 100003, 700001};
+    (void)state;
+    for (size_t a = 0; a < 5; a++)
+        for (size_t s = 0; s < SIZES; s++) {
+            struct world_options options = {.algorithm = algorithms[a], .set_id = 3};
+            struct world *w = world_open(sizes[s], 100 * a + s, &options);
+            struct reduction r = {HVD_FLOAT32, HVD_SUM, 1.0, 0.5, sizes[s]};
+            for (size_t c = 0; c < 8; c++)
+                if (counts[c] < 100000 || sizes[s] == 2 || sizes[s] == 3 || sizes[s] == 8)
+                    allreduce_check(w, &r, &counts[c], 1, c % 2 == 0);
+            world_close(w);
+        }
+}
+
+/* Floats of all magnitudes: close to the reference, and the same bits on every rank. */
+static void test_allreduce_bits(void **state)
+{
+    static const char *const algorithms[] = {"recursive_doubling", "rabenseifner", "ring",
+                                             "double_tree"};
+    static const hvd_dtype_t dtypes[] = {HVD_FLOAT32, HVD_FLOAT16, HVD_BFLOAT16, HVD_FLOAT64};
+    static struct tensors t;
+    const uint64_t count = 1237;
+    (void)state;
+    for (size_t a = 0; a < 4; a++)
+        for (size_t s = 1; s < SIZES; s++) {
+            struct world *w =
+                world_open(sizes[s], a + s, &(struct world_options){.algorithm = algorithms[a]});
+            hvd_dtype_t dtype = dtypes[(a + s) % 4];
+            struct reduction r = {dtype, HVD_SUM, 1.0, 1.0 / sizes[s], sizes[s]};
+            tensors_init(&t, w->size, 1, dtype);
+            for (int32_t rank = 0; rank < w->size; rank++) {
+                tensor_make(&t, rank, 0, count, count, false);
+                for (uint64_t i = 0; i < count; i++)
+                    set(dtype, (void *)(uintptr_t)t.parts[rank][0].in, i,
+                        ((double)next_random(w) / 2147483648.0 - 0.5) * (double)(1u << i % 7));
+            }
+            colls_make(&t, HVD_ALLREDUCE, &r);
+            run(w, t.colls);
+            for (uint64_t i = 0; i < count; i++) {
+                double sum = 0;
+                for (int32_t rank = 0; rank < w->size; rank++)
+                    sum += get(dtype, t.parts[rank][0].in, i);
+                assert_true(fabs(get(dtype, t.parts[0][0].out, i) - sum / w->size) < 1.0);
+            }
+            for (int32_t rank = 1; rank < w->size; rank++)
+                assert_memory_equal(t.parts[rank][0].out, t.parts[0][0].out,
+                                    count * t.element_bytes);
+            tensors_free(&t);
+            world_close(w);
+        }
+}
+
+/* ---- two levels ---- */
+
+static void two_level_check(const int32_t *host, int32_t size, int32_t hosts, uint64_t seed)
+{
+    static const uint64_t fused[] = {5, 0, 13000, 1}, one[] = {70001};
+    struct world_options options = {.host = host, .host_count = hosts, .set_id = 1};
+    struct world *w = world_open(size, seed, &options);
+    struct reduction r = {HVD_FLOAT32, HVD_SUM, 1.0, 0.5, size};
+    struct reduction m = {HVD_INT64, HVD_MAX, 1.0, 1.0, size};
+    for (int i = 0; i < 3; i++) {
+        allreduce_check(w, &r, fused, 4, false);
+        allreduce_check(w, &m, fused + 2, 1, true);
+        memset(w->bytes_sent, 0, sizeof w->bytes_sent);
+        allreduce_check(w, &r, one, 1, i == 1);
+        uint64_t sent = 0;
+        for (int32_t rank = 0; rank < size; rank++)
+            sent += w->bytes_sent[rank];
+        if (hosts == 2)
+            assert_int_equal(sent, 2 * one[0] * 4);
+        if (i == 1)
+            for (int32_t rank = 0; rank < size; rank++)
+                net_coll_reset(w->colls[rank], 1ull << 32);
+    }
+    world_close(w);
+}
+
+static void test_two_level(void **state)
+{
+    static const int32_t even[] = {0, 0, 1, 1}, uneven[] = {0, 1, 1, 1, 2, 2, 2, 2, 2};
+    static const int32_t turns[] = {0, 1, 2, 0, 1, 2, 0, 1}, lone[] = {0, 0, 0, 1};
+    (void)state;
+    two_level_check(even, 4, 2, 1);
+    two_level_check(uneven, 9, 3, 2);
+    two_level_check(turns, 8, 3, 3);
+    two_level_check(lone, 4, 2, 4);
+}
+
+/* ---- the other kinds ---- */
+
+static void allgather_check(struct world *w, hvd_dtype_t dtype, uint64_t unit, int32_t part_count,
+                            bool in_place)
+{
+    static struct tensors t;
+    static uint64_t counts[PARTS_MAX * RANKS_MAX];
+    struct reduction r = {dtype, HVD_SUM, 1.0, 1.0, w->size};
+    tensors_init(&t, w->size, part_count, dtype);
+    for (int32_t p = 0; p < part_count; p++) {
+        uint64_t total = 0;
+        for (int32_t i = 0; i < w->size; i++) {
+            counts[p * w->size + i] = (uint64_t)((i + p) % 3) * unit + (i == p ? 1 : 0);
+            total += counts[p * w->size + i];
+        }
+        uint64_t at = 0;
+        for (int32_t i = 0; i < w->size; i++) {
+            uint64_t mine = counts[p * w->size + i];
+            tensor_make(&t, i, p, mine, total, false);
+            if (in_place) {
+                /* the input stands already where it goes */
+                free((void *)(uintptr_t)t.parts[i][p].in);
+                t.parts[i][p].in = (uint8_t *)t.parts[i][p].out + at * t.element_bytes;
+            }
+            for (uint64_t k = 0; k < mine; k++)
+                set(dtype, (void *)(uintptr_t)t.parts[i][p].in, k, value(dtype, HVD_SUM, i, p, k));
+            at += mine;
+        }
+    }
+    colls_make(&t, HVD_ALLGATHER, &r);
+    for (int32_t i = 0; i < w->size; i++)
+        t.colls[i].counts = counts;
+    run(w, t.colls);
+    for (int32_t rank = 0; rank < w->size; rank++)
+        for (int32_t p = 0; p < part_count; p++) {
+            uint64_t at = 0;
+            for (int32_t i = 0; i < w->size; i++)
+                for (uint64_t k = 0; k < counts[p * w->size + i]; k++)
+                    assert_true(get(dtype, t.parts[rank][p].out, at++) ==
+                                value(dtype, HVD_SUM, i, p, k));
+        }
+    for (int32_t i = 0; in_place && i < w->size; i++)
+        for (int32_t p = 0; p < part_count; p++)
+            t.parts[i][p].in = t.parts[i][p].out;
+    tensors_free(&t);
+}
+
+static void test_allgather(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < SIZES; s++) {
+        struct world *w = world_open(sizes[s], 40 + s, &(struct world_options){0});
+        for (int d = 0; d < HVD_DTYPE_COUNT; d++) {
+            allgather_check(w, (hvd_dtype_t)d, 0, 1, false);
+            allgather_check(w, (hvd_dtype_t)d, 3, 1, d % 2 == 0);
+            allgather_check(w, (hvd_dtype_t)d, 5, 3, false);
+        }
+        allgather_check(w, HVD_FLOAT32, 30011, 1, true);
+        allgather_check(w, HVD_FLOAT16, 30011, 2, false);
+        world_close(w);
+    }
+}
+
+static void broadcast_check(struct world *w, hvd_dtype_t dtype, uint64_t count, int32_t root,
+                            bool in_place)
+{
+    static struct tensors t;
+    struct reduction r = {dtype, HVD_SUM, 1.0, 1.0, w->size};
+    tensors_init(&t, w->size, 1, dtype);
+    for (int32_t i = 0; i < w->size; i++) {
+        tensor_make(&t, i, 0, count, count, in_place);
+        for (uint64_t k = 0; k < count; k++)
+            set(dtype, (void *)(uintptr_t)t.parts[i][0].in, k, value(dtype, HVD_SUM, i, 0, k));
+    }
+    colls_make(&t, HVD_BROADCAST, &r);
+    for (int32_t i = 0; i < w->size; i++)
+        t.colls[i].root = root;
+    run(w, t.colls);
+    for (int32_t i = 0; i < w->size; i++)
+        for (uint64_t k = 0; k < count; k++)
+            assert_true(get(dtype, t.parts[i][0].out, k) == value(dtype, HVD_SUM, root, 0, k));
+    tensors_free(&t);
+}
+
+static void test_broadcast(void **state)
+{
+    static const uint64_t counts[] = {0, 1, 17, 40009, 300007};
+    (void)state;
+    for (size_t s = 0; s < SIZES; s++) {
+        struct world *w = world_open(sizes[s], 60 + s, &(struct world_options){0});
+        for (int32_t root = 0; root < sizes[s]; root += 2)
+            for (size_t c = 0; c < 5; c++)
+                if (c < 4 || root == 2)
+                    broadcast_check(w, c % 2 == 0 ? HVD_FLOAT32 : HVD_INT16, counts[c], root,
+                                    root % 4 == 0);
+        for (int d = 0; d < HVD_DTYPE_COUNT; d++)
+            broadcast_check(w, (hvd_dtype_t)d, 5, sizes[s] - 1, false);
+        world_close(w);
+    }
+}
+
+static uint64_t gift(int32_t from, int32_t to, uint64_t unit)
+{
+    return (uint64_t)((from * 3 + to) % 4) * unit;
+}
+
+static void alltoall_check(struct world *w, hvd_dtype_t dtype, uint64_t unit)
+{
+    static struct tensors t;
+    static uint64_t send[RANKS_MAX][RANKS_MAX], recv[RANKS_MAX][RANKS_MAX];
+    struct reduction r = {dtype, HVD_SUM, 1.0, 1.0, w->size};
+    tensors_init(&t, w->size, 1, dtype);
+    for (int32_t i = 0; i < w->size; i++) {
+        uint64_t out = 0, in = 0, at = 0;
+        for (int32_t j = 0; j < w->size; j++) {
+            send[i][j] = gift(i, j, unit);
+            recv[i][j] = gift(j, i, unit);
+            out += send[i][j];
+            in += recv[i][j];
+        }
+        tensor_make(&t, i, 0, out, in, false);
+        for (int32_t j = 0; j < w->size; j++)
+            for (uint64_t k = 0; k < send[i][j]; k++)
+                set(dtype, (void *)(uintptr_t)t.parts[i][0].in, at++,
+                    value(dtype, HVD_SUM, i, j, k));
+    }
+    colls_make(&t, HVD_ALLTOALL, &r);
+    for (int32_t i = 0; i < w->size; i++) {
+        t.colls[i].counts = send[i];
+        t.colls[i].recv_counts = recv[i];
+    }
+    run(w, t.colls);
+    for (int32_t i = 0; i < w->size; i++) {
+        uint64_t at = 0;
+        for (int32_t j = 0; j < w->size; j++)
+            for (uint64_t k = 0; k < recv[i][j]; k++)
+                assert_true(get(dtype, t.parts[i][0].out, at++) == value(dtype, HVD_SUM, j, i, k));
+    }
+    tensors_free(&t);
+}
+
+static void test_alltoall(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < SIZES; s++) {
+        struct world *w = world_open(sizes[s], 80 + s, &(struct world_options){0});
+        for (int d = 0; d < HVD_DTYPE_COUNT; d++) {
+            alltoall_check(w, (hvd_dtype_t)d, 1);
+            alltoall_check(w, (hvd_dtype_t)d, 0);
+            alltoall_check(w, (hvd_dtype_t)d, 7);
+        }
+        if (sizes[s] < 6)
+            alltoall_check(w, HVD_FLOAT32, 90001);
+        world_close(w);
+    }
+}
+
+static void reducescatter_check(struct world *w, const struct reduction *r, uint64_t unit,
+                                int32_t part_count)
+{
+    static struct tensors t;
+    static uint64_t counts[PARTS_MAX * RANKS_MAX];
+    tensors_init(&t, w->size, part_count, r->dtype);
+    for (int32_t p = 0; p < part_count; p++) {
+        uint64_t total = 0;
+        for (int32_t i = 0; i < w->size; i++) {
+            counts[p * w->size + i] = (uint64_t)((i + p) % 3) * unit + (i == p ? 1 : 0);
+            total += counts[p * w->size + i];
+        }
+        for (int32_t i = 0; i < w->size; i++) {
+            tensor_make(&t, i, p, total, counts[p * w->size + i], false);
+            for (uint64_t k = 0; k < total; k++)
+                set(r->dtype, (void *)(uintptr_t)t.parts[i][p].in, k,
+                    value(r->dtype, r->op, i, p, k));
+        }
+    }
+    colls_make(&t, HVD_REDUCESCATTER, r);
+    for (int32_t i = 0; i < w->size; i++)
+        t.colls[i].counts = counts;
+    run(w, t.colls);
+    for (int32_t p = 0; p < part_count; p++) {
+        uint64_t at = 0;
+        for (int32_t i = 0; i < w->size; i++)
+            for (uint64_t k = 0; k < counts[p * w->size + i]; k++)
+                assert_true(get(r->dtype, t.parts[i][p].out, k) == reduced(r, p, at++));
+        for (int32_t i = 0; i < w->size; i++)
+            for (uint64_t k = 0; k < at; k++)
+                assert_true(get(r->dtype, t.parts[i][p].in, k) == value(r->dtype, r->op, i, p, k));
+    }
+    tensors_free(&t);
+}
+
+static void test_reducescatter(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < SIZES; s++) {
+        struct world *w = world_open(sizes[s], 120 + s, &(struct world_options){0});
+        for (int d = 0; d < HVD_DTYPE_COUNT; d++)
+            for (int op = HVD_SUM; op <= HVD_PRODUCT; op++) {
+                struct reduction r = {(hvd_dtype_t)d, (hvd_reduce_t)op, 1.0, 1.0, sizes[s]};
+                if (op == HVD_ADASUM || reduce_check(r.dtype, r.op, 1.0, 1.0) != HVD_OK)
+                    continue;
+                reducescatter_check(w, &r, 3, 1);
+                reducescatter_check(w, &r, 2, 3);
+            }
+        struct reduction large = {HVD_FLOAT32, HVD_SUM, 2.0, 0.25, sizes[s]};
+        reducescatter_check(w, &large, 9001, 2);
+        if (sizes[s] < 6)
+            reducescatter_check(w, &large, 200003, 1);
+        world_close(w);
+    }
+}
+
+/* Nobody leaves a barrier before all have entered. */
+static void test_barrier(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < SIZES; s++) {
+        struct world *w = world_open(sizes[s], 150 + s, &(struct world_options){0});
+        struct coll coll = {.kind = HVD_BARRIER};
+        struct coll all[RANKS_MAX];
+        struct error error = {0};
+        int32_t late = sizes[s] - 1;
+        bool has_moved;
+        for (int32_t i = 0; i < late; i++)
+            assert_int_equal(net_coll_start(w->colls[i], &coll, &error), HVD_OK);
+        for (int turn = 0; turn < 2000; turn++) {
+            transport_turn(w);
+            for (int32_t i = 0; i < late; i++)
+                assert_int_equal(net_coll_progress(w->colls[i], &has_moved, &error),
+                                 HVD_IN_PROGRESS);
+        }
+        assert_int_equal(net_coll_start(w->colls[late], &coll, &error), HVD_OK);
+        for (int32_t left = sizes[s], ended = 0; left > 0;) {
+            transport_turn(w);
+            for (int32_t i = 0; i < sizes[s]; i++)
+                if ((ended >> i & 1) == 0 &&
+                    net_coll_progress(w->colls[i], &has_moved, &error) == HVD_OK) {
+                    ended |= 1 << i;
+                    left--;
+                }
+        }
+        for (int32_t i = 0; i < sizes[s]; i++)
+            all[i] = coll;
+        run(w, all);
+        world_close(w);
+    }
+}
+
+/* ---- Adasum ---- */
+
+/* The rule for whole vectors, pair by pair. */
+static void adasum_reference(double *vectors, int32_t size, uint64_t count)
+{
+    for (int32_t step = 1; step < size; step *= 2)
+        for (int32_t r = 0; r < size; r += 2 * step) {
+            double *a = vectors + (uint64_t)r * count, *b = a + (uint64_t)step * count;
+            double dot = 0, aa = 0, bb = 0;
+            for (uint64_t i = 0; i < count; i++) {
+                dot += a[i] * b[i];
+                aa += a[i] * a[i];
+                bb += b[i] * b[i];
+            }
+            double ca = aa < 1e-150 ? 1 : 1 - dot / (2 * aa);
+            double cb = bb < 1e-150 ? 1 : 1 - dot / (2 * bb);
+            for (uint64_t i = 0; i < count; i++)
+                a[i] = ca * a[i] + cb * b[i];
+        }
+}
+
+static void adasum_check(struct world *w, hvd_dtype_t dtype, const uint64_t *counts,
+                         int32_t part_count, double tolerance)
+{
+    static struct tensors t;
+    struct reduction r = {dtype, HVD_ADASUM, 2.0, 0.5, w->size};
+    tensors_init(&t, w->size, part_count, dtype);
+    for (int32_t i = 0; i < w->size; i++)
+        for (int32_t p = 0; p < part_count; p++) {
+            tensor_make(&t, i, p, counts[p], counts[p], i % 2 == 0 && part_count == 1);
+            for (uint64_t k = 0; k < counts[p]; k++)
+                set(dtype, (void *)(uintptr_t)t.parts[i][p].in, k,
+                    (double)next_random(w) / 2147483648.0 - 0.25);
+        }
+    colls_make(&t, HVD_ALLREDUCE, &r);
+    double *vectors[PARTS_MAX];
+    for (int32_t p = 0; p < part_count; p++) {
+        vectors[p] = memory((uint64_t)w->size * counts[p], sizeof(double));
+        for (int32_t i = 0; i < w->size; i++)
+            for (uint64_t k = 0; k < counts[p]; k++)
+                vectors[p][(uint64_t)i * counts[p] + k] = 2.0 * get(dtype, t.parts[i][p].in, k);
+        adasum_reference(vectors[p], w->size, counts[p]);
+    }
+    run(w, t.colls);
+    for (int32_t p = 0; p < part_count; p++) {
+        for (uint64_t k = 0; k < counts[p]; k++)
+            assert_true(fabs(get(dtype, t.parts[0][p].out, k) - 0.5 * vectors[p][k]) < tolerance);
+        for (int32_t i = 1; i < w->size; i++)
+            assert_memory_equal(t.parts[i][p].out, t.parts[0][p].out, counts[p] * t.element_bytes);
+        free(vectors[p]);
+    }
+    tensors_free(&t);
+}
+
+static void test_adasum(void **state)
+{
+    static const uint64_t one[] = {1001}, fused[] = {3, 0, 257, 1, 40}, tiny[] = {1};
+    static const int32_t powers[] = {1, 2, 4, 8, 16};
+    (void)state;
+    for (size_t s = 0; s < 5; s++) {
+        struct world *w = world_open(powers[s], 200 + s, &(struct world_options){0});
+        adasum_check(w, HVD_FLOAT64, one, 1, 1e-9);
+        adasum_check(w, HVD_FLOAT64, fused, 5, 1e-9);
+        adasum_check(w, HVD_FLOAT32, fused, 5, 1e-3);
+        adasum_check(w, HVD_FLOAT32, tiny, 1, 1e-3);
+        adasum_check(w, HVD_FLOAT16, one, 1, 0.1);
+        adasum_check(w, HVD_BFLOAT16, fused, 5, 0.5);
+        world_close(w);
+    }
+}
+
+static void test_adasum_refusals(void **state)
+{
+    float in[2] = {1, 2}, out[2];
+    struct coll_part part = {in, out, 2};
+    struct coll coll = {.kind = HVD_ALLREDUCE,
+                        .dtype = HVD_FLOAT32,
+                        .reduce = HVD_ADASUM,
+                        .prescale = 1,
+                        .postscale = 1,
+                        .parts = &part,
+                        .part_count = 1};
+    struct error error = {0};
+    (void)state;
+    struct world *w = world_open(3, 1, &(struct world_options){0});
+    assert_int_equal(net_coll_start(w->colls[0], &coll, &error), HVD_ERR_UNSUPPORTED);
+    assert_string_equal(error.text,
+                        "Running Adasum with non-power of 2 ranks is not supported yet.");
+    world_close(w);
+    w = world_open(2, 1, &(struct world_options){0});
+    coll.dtype = HVD_INT32;
+    error_clear(&error);
+    assert_int_equal(net_coll_start(w->colls[0], &coll, &error), HVD_ERR_UNSUPPORTED);
+    coll.reduce = HVD_SUM;
+    coll.dtype = HVD_BOOL;
+    coll.postscale = 0.5;
+    error_clear(&error);
+    assert_int_equal(net_coll_start(w->colls[0], &coll, &error), HVD_ERR_UNSUPPORTED);
+    world_close(w);
+}
+
+/* ---- trouble ---- */
+
+/* A collective that not all have begun is given up; what was under way must not meet the next. */
+static void test_reset(void **state)
+{
+    static const uint64_t counts[] = {100003};
+    static struct tensors t;
+    (void)state;
+    for (int32_t size = 2; size <= 5; size++) {
+        struct world *w = world_open(size, 300, &(struct world_options){.algorithm = "ring"});
+        struct reduction r = {HVD_FLOAT32, HVD_SUM, 1.0, 1.0, size};
+        for (uint64_t generation = 1; generation <= 3; generation++) {
+            struct error error = {0};
+            bool has_moved;
+            tensors_init(&t, size, 1, HVD_FLOAT32);
+            for (int32_t i = 0; i < size; i++)
+                tensor_make(&t, i, 0, counts[0], counts[0], false);
+            colls_make(&t, HVD_ALLREDUCE, &r);
+            for (int32_t i = 0; i < size - 1; i++) {
+                assert_int_equal(net_coll_start(w->colls[i], &t.colls[i], &error), HVD_OK);
+                for (int k = 0; k < 10; k++) {
+                    transport_turn(w);
+                    assert_int_equal(net_coll_progress(w->colls[i], &has_moved, &error),
+                                     HVD_IN_PROGRESS);
+                }
+            }
+            for (int32_t i = 0; i < size; i++)
+                net_coll_reset(w->colls[i], generation << 32);
+            /* what a transport had buffered of it never gets a receiver */
+            for (size_t i = 0; i < w->listed_count; i++)
+                list_drop(&w->listed[i]->sends, NULL);
+            tensors_free(&t);
+            allreduce_check(w, &r, counts, 1, false);
+        }
+        world_close(w);
+    }
+}
+
+static void test_dead_peer(void **state)
+{
+    float in[64] = {0}, out[64];
+    struct coll_part part = {in, out, 64};
+    struct coll coll = {.kind = HVD_ALLREDUCE,
+                        .dtype = HVD_FLOAT32,
+                        .reduce = HVD_SUM,
+                        .prescale = 1,
+                        .postscale = 1,
+                        .parts = &part,
+                        .part_count = 1};
+    struct error error = {0};
+    bool has_moved;
+    (void)state;
+    struct world *w = world_open(2, 1, &(struct world_options){0});
+    w->broken_rank = 1;
+    assert_int_equal(net_coll_start(w->colls[0], &coll, &error), HVD_OK);
+    assert_int_equal(net_coll_progress(w->colls[0], &has_moved, &error), HVD_ERR_PEER_DEAD);
+    assert_non_null(strstr(error.text, "rank 1"));
+    world_close(w);
+}
+
+/* Once warm, nothing is allocated. */
+static void test_no_allocation(void **state)
+{
+    static const uint64_t counts[] = {5000, 77};
+    (void)state;
+    struct world *w = world_open(4, 9, &(struct world_options){0});
+    struct reduction r = {HVD_FLOAT32, HVD_SUM, 1.0, 0.25, 4};
+    uint64_t live, before, after;
+    allreduce_check(w, &r, counts, 2, false);
+    os_host_alloc_counts(&live, &before);
+    for (int i = 0; i < 5; i++)
+        allreduce_check(w, &r, counts, 2, false);
+    os_host_alloc_counts(&live, &after);
+    assert_int_equal(before, after);
+    world_close(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_allreduce_types), cmocka_unit_test(test_allreduce_sizes),
+        cmocka_unit_test(test_allreduce_bits),  cmocka_unit_test(test_two_level),
+        cmocka_unit_test(test_allgather),       cmocka_unit_test(test_broadcast),
+        cmocka_unit_test(test_alltoall),        cmocka_unit_test(test_reducescatter),
+        cmocka_unit_test(test_barrier),         cmocka_unit_test(test_adasum),
+        cmocka_unit_test(test_adasum_refusals), cmocka_unit_test(test_reset),
+        cmocka_unit_test(test_dead_peer),       cmocka_unit_test(test_no_allocation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
