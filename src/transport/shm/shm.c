@@ -357,6 +357,11 @@ bool shm_is_peer_down(const struct shm *shm, int32_t rank)
     return rank != shm->rank && (peer == NULL || !peer->is_up);
 }
 
+uint32_t shm_down_count(const struct shm *shm)
+{
+    return shm->downs;
+}
+
 hvd_status_t shm_peer_error(const struct shm *shm, int32_t rank, struct error *error)
 {
     if (!shm_is_peer_down(shm, rank))
@@ -376,6 +381,7 @@ hvd_status_t shm_peer_fail(struct shm *shm, int32_t rank, hvd_status_t status, c
     error_set(&peer->down, status, "rank %d (pid %d on %s) %s", (int)rank, (int)peer->pid,
               peer->host_name[0] != '\0' ? peer->host_name : "this host", why);
     peer->is_up = false;
+    shm->downs++;
     shm->must_check = true;
     return status;
 }

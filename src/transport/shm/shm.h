@@ -65,6 +65,7 @@ struct shm_board *shm_board(const struct shm *shm, int32_t peer, int32_t set);
 uint8_t *shm_staging(const struct shm *shm, int32_t peer); /* SHM_STAGING_BYTES */
 int32_t shm_peer_pid(const struct shm *shm, int32_t peer);
 bool shm_is_peer_down(const struct shm *shm, int32_t peer);
+uint32_t shm_down_count(const struct shm *shm); /* grows with every peer that goes down */
 /* HVD_OK while `peer` is up; else its status, with the cause in `error`. */
 hvd_status_t shm_peer_error(const struct shm *shm, int32_t peer, struct error *error);
 /* `peer` published something impossible: it is down from now on; events.peer_down follows in

@@ -155,6 +155,7 @@ struct shm {
     uint32_t calls;
     int32_t check_next; /* whose process is looked at next */
     bool must_check;
+    uint32_t downs;
     struct shm_waiter *waiters;
     uint64_t messages, moved_bytes;
 };

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* host.c - the life of a group that works in shared memory, and the loop that runs its steps.
+ *
+ * Nothing blocks: progress() looks whether the awaited wave has arrived, runs steps until the next
+ * wait or until a step has used up its budget, and returns.
+ *
+ * Thread: token holder.  Owner: the native backend.  Invariant: when a collective ends, all members
+ * have published its last wave and none reads or writes another's buffers any more.
+ * Start reading at host_coll_start(). */
+#include "backend/native/host.h"
+
+#include <string.h>
+
+#define STAGE_CHUNK     (512u << 10) /* all shares of one chunk together */
+#define STAGE_UNIT_MIN  (16u << 10)
+#define SHARE_LINE      64u
+#define SHARE_PAGE      4096u
+#define SHARE_PAGE_FROM (64u << 10) /* shares at least this big begin on page borders */
+
+/* --- life --- */
+
+static bool is_ready_to_wake(const struct shm_waiter *waiter)
+{
+    const struct host_coll *h =
+        (const struct host_coll *)(const void *)((const char *)waiter -
+                                                 offsetof(struct host_coll, waiter));
+    if (h->coll == NULL)
+        return false;
+    if (!h->is_waiting)
+        return true;
+    for (int32_t i = h->seen; i < h->size; i++)
+        if (atomic_load(&h->members[i].board->line[h->wave & 1].phase) != h->wave)
+            return false;
+    return true;
+}
+
+static hvd_status_t members_open(struct host_coll *h, struct error *error)
+{
+    struct transport *t = shm_transport(h->shm);
+    for (int32_t i = 0; i < h->size; i++) {
+        struct host_member *m = &h->members[i];
+        uint64_t bytes;
+        m->rank = h->ranks[i];
+        m->pid = shm_peer_pid(h->shm, m->rank);
+        m->board = shm_board(h->shm, m->rank, h->set_id);
+        m->segment = t->ops->arena(t, m->rank, &bytes);
+        hvd_status_t status = i == h->self ? HVD_OK : shm_peer_error(h->shm, m->rank, error);
+        if (status != HVD_OK)
+            return status;
+        if (m->board == NULL || m->segment == NULL)
+            return error_set(error, HVD_ERR_LINK, "rank %d can't be reached by shared memory",
+                             (int)m->rank);
+    }
+    return HVD_OK;
+}
+
+static bool arrays_create(struct host_coll *h, const struct group *group)
+{
+    size_t size = (size_t)h->size;
+    h->ranks = os_alloc(h->os, size * sizeof *h->ranks);
+    h->members = os_alloc(h->os, size * sizeof *h->members);
+    h->in_walks = os_alloc(h->os, size * sizeof *h->in_walks);
+    h->out_walks = os_alloc(h->os, size * sizeof *h->out_walks);
+    h->prefix = os_alloc(h->os, (COLL_PARTS_MAX + 1) * sizeof *h->prefix);
+    if (h->ranks == NULL || h->members == NULL || h->in_walks == NULL || h->out_walks == NULL ||
+        h->prefix == NULL)
+        return false;
+    memcpy(h->ranks, group->ranks, size * sizeof *h->ranks);
+    return true;
+}
+
+hvd_status_t host_coll_create(const struct os *os, const struct config *config, struct shm *shm,
+                              const struct group *group, struct host_coll **ret,
+                              struct error *error)
+{
+    *ret = NULL;
+    if (group->size < 1 || group->size > HOST_MEMBERS_MAX || group->self < 0 ||
+        group->self >= group->size)
+        return error_set(error, HVD_ERR_LIMIT, "a group of %d ranks on one host; at most %d",
+                         (int)group->size, HOST_MEMBERS_MAX);
+    struct host_coll *h = os_alloc(os, sizeof *h);
+    if (h == NULL)
+        return error_set(error, HVD_ERR_NO_MEMORY, "no memory for a group");
+    h->os = os;
+    h->config = config;
+    h->shm = shm;
+    h->size = group->size;
+    h->self = group->self;
+    h->set_id = group->set_id;
+    h->stage_unit = STAGE_CHUNK / (uint64_t)h->size / SHARE_LINE * SHARE_LINE;
+    if (h->stage_unit < STAGE_UNIT_MIN)
+        h->stage_unit = STAGE_UNIT_MIN;
+    h->stage_bytes = 2 * h->stage_unit * ((uint64_t)h->size + 1);
+    h->waiter.is_ready = is_ready_to_wake;
+    shm_waiter_add(shm, &h->waiter);
+    hvd_status_t status = HVD_OK;
+    if (!arrays_create(h, group))
+        status =
+            error_set(error, HVD_ERR_NO_MEMORY, "no memory for a group of %d ranks", (int)h->size);
+    if (status == HVD_OK)
+        status = members_open(h, error);
+    if (status == HVD_OK && os->random(os->ctx, &h->secret, sizeof h->secret) < 0)
+        status = error_set(error, HVD_ERR_OS, "can't get random bytes");
+    if (status != HVD_OK) {
+        host_coll_destroy(h);
+        return status;
+    }
+    *ret = h;
+    return HVD_OK;
+}
+
+void host_coll_destroy(struct host_coll *h)
+{
+    if (h == NULL)
+        return;
+    const struct os *os = h->os;
+    shm_waiter_remove(h->shm, &h->waiter);
+    shm_heap_free(h->shm, h->stage);
+    shm_heap_free(h->shm, h->adasum);
+    os_free(os, h->scratch);
+    os_free(os, h->places);
+    os_free(os, h->prefix);
+    os_free(os, h->out_walks);
+    os_free(os, h->in_walks);
+    os_free(os, h->members);
+    os_free(os, h->ranks);
+    os_free(os, h);
+}
+
+/* --- start --- */
+
+static void prefix_fill(struct host_coll *h)
+{
+    const struct coll *coll = h->coll;
+    h->prefix[0] = 0;
+    for (int32_t part = 0; part < coll->part_count; part++)
+        h->prefix[part + 1] = h->prefix[part] + coll->parts[part].count * h->element;
+    h->total = h->prefix[coll->part_count];
+    bool is_large = h->total >= (uint64_t)h->size * SHARE_PAGE_FROM;
+    h->shares_align = is_large ? SHARE_PAGE : SHARE_LINE;
+}
+
+static hvd_status_t coll_check(const struct host_coll *h, const struct coll *coll,
+                               struct error *error)
+{
+    bool is_reduction = coll->kind == HVD_ALLREDUCE || coll->kind == HVD_REDUCESCATTER;
+    if (coll->kind != HVD_BARRIER &&
+        (coll->part_count < 1 || coll->part_count > COLL_PARTS_MAX || coll->parts == NULL))
+        return error_set(error, HVD_ERR_INVALID, "a collective of %d parts; 1 to %d are possible",
+                         (int)coll->part_count, COLL_PARTS_MAX);
+    if (coll->kind == HVD_BROADCAST && (coll->root < 0 || coll->root >= h->size))
+        return error_set(error, HVD_ERR_INVALID, "root %d of a group of %d ranks", (int)coll->root,
+                         (int)h->size);
+    if ((coll->kind == HVD_ALLGATHER || coll->kind == HVD_REDUCESCATTER ||
+         coll->kind == HVD_ALLTOALL) &&
+        (coll->counts == NULL || (coll->kind == HVD_ALLTOALL && coll->recv_counts == NULL)))
+        return error_set(error, HVD_ERR_INVALID, "the collective's counts are missing");
+    if (coll->kind == HVD_ALLREDUCE && coll->reduce == HVD_ADASUM)
+        return host_adasum_check(h, coll, error);
+    if (is_reduction)
+        return reduce_check(coll->dtype, coll->reduce, coll->prescale, coll->postscale) == HVD_OK
+                   ? HVD_OK
+                   : error_set(error, HVD_ERR_UNSUPPORTED, "%s can't be reduced like that",
+                               hvd_dtype_name(coll->dtype));
+    return HVD_OK;
+}
+
+/* A group of one: what it gives is what it gets. */
+static hvd_status_t alone_step(struct host_coll *h, struct error *error)
+{
+    const struct coll *coll = h->coll;
+    (void)error;
+    bool is_reduction = coll->kind == HVD_ALLREDUCE || coll->kind == HVD_REDUCESCATTER;
+    for (int32_t part = 0; part < coll->part_count; part++) {
+        const struct coll_part *p = &coll->parts[part];
+        size_t bytes = (size_t)(p->count * h->element);
+        if (bytes == 0)
+            continue;
+        const void *sources[1] = {p->in};
+        void *targets[1] = {p->out};
+        struct reduce_job job = {.dtype = coll->dtype,
+                                 .op = HVD_SUM,
+                                 .prescale = coll->prescale,
+                                 .postscale = coll->postscale,
+                                 .sources = sources,
+                                 .source_count = 1,
+                                 .targets = targets,
+                                 .target_count = 1,
+                                 .count = (size_t)p->count};
+        if (is_reduction)
+            reduce_run(&job);
+        else if (p->in != p->out)
+            memmove(p->out, p->in, bytes);
+    }
+    return HVD_OK;
+}
+
+static hvd_status_t dispatch(struct host_coll *h, struct error *error)
+{
+    const struct coll *coll = h->coll;
+    switch (coll->kind) {
+    case HVD_BARRIER:
+        h->step = host_done;
+        host_publish_flags(h, 0);
+        return HVD_OK;
+    case HVD_ALLREDUCE:
+    case HVD_REDUCESCATTER:
+        if (coll->reduce == HVD_ADASUM) {
+            host_adasum_start(h);
+            return HVD_OK;
+        }
+        if (host_is_small(h)) {
+            host_small_start(h);
+            return HVD_OK;
+        }
+        host_reduce_start(h);
+        return HVD_OK;
+    case HVD_ALLGATHER:
+    case HVD_BROADCAST:
+    case HVD_ALLTOALL: return host_gather_start(h, error);
+    case HVD_JOIN:
+    case HVD_KIND_COUNT: break;
+    }
+    return error_set(error, HVD_ERR_UNSUPPORTED, "not a collective that moves data");
+}
+
+hvd_status_t host_coll_start(struct host_coll *h, const struct coll *coll, struct error *error)
+{
+    if (h->coll != NULL)
+        return error_set(error, HVD_ERR_INTERNAL, "a collective of this group is in progress");
+    hvd_status_t status = coll_check(h, coll, error);
+    if (status != HVD_OK)
+        return status;
+    h->coll = coll;
+    h->element = coll->kind == HVD_BARRIER ? 0 : hvd_dtype_bytes(coll->dtype);
+    if (coll->kind != HVD_BARRIER)
+        prefix_fill(h);
+    if (h->size == 1 && coll->kind != HVD_BARRIER) {
+        h->is_waiting = false;
+        h->step = alone_step;
+        return HVD_OK;
+    }
+    status = dispatch(h, error);
+    if (status != HVD_OK)
+        h->coll = NULL;
+    return status;
+}
+
+/* --- progress --- */
+
+static hvd_status_t coll_end(struct host_coll *h, hvd_status_t status)
+{
+    h->coll = NULL;
+    h->is_waiting = false;
+    h->done_wave = h->wave;
+    return status;
+}
+
+static hvd_status_t failed_elsewhere(const struct host_coll *h, struct error *error)
+{
+    for (int32_t i = 0; i < h->size; i++) {
+        uint32_t flags;
+        memcpy(&flags, h->members[i].board->line[h->wave & 1].inline_bytes, sizeof flags);
+        if ((flags & HOST_FAILED) != 0)
+            return error_set(error, HVD_ERR_ABORTED,
+                             "rank %d could not go on with the collective (no memory, or another "
+                             "rank's memory became unreadable)",
+                             (int)h->ranks[i]);
+    }
+    return error_set(error, HVD_ERR_ABORTED, "a rank could not go on with the collective");
+}
+
+hvd_status_t host_coll_progress(struct host_coll *h, bool *ret_moved, struct error *error)
+{
+    *ret_moved = false;
+    if (h->coll == NULL)
+        return HVD_OK;
+    for (;;) {
+        if (h->is_waiting) {
+            if (!host_arrived(h)) {
+                hvd_status_t status = host_members_check(h, error);
+                return status == HVD_OK ? HVD_IN_PROGRESS : coll_end(h, status);
+            }
+            h->is_waiting = false;
+            *ret_moved = true;
+            if (h->has_flags && (h->flags_any & HOST_FAILED) != 0)
+                return coll_end(h, failed_elsewhere(h, error));
+        }
+        hvd_status_t status = h->step(h, error);
+        *ret_moved = true;
+        if (status != HVD_IN_PROGRESS)
+            return coll_end(h, status);
+        if (!h->is_waiting)
+            return HVD_IN_PROGRESS;
+    }
+}
+
+/* The first wave from now on must not fall into the line that slower members may still be reading:
+ * that of the last collective which ended. Its number is equal on all members. */
+void host_coll_reset(struct host_coll *h, uint64_t base)
+{
+    h->coll = NULL;
+    h->is_waiting = false;
+    h->is_voting = false;
+    uint64_t next = base + 1;
+    if (((next ^ h->done_wave) & 1) == 0)
+        next++;
+    h->wave = next - 1;
+    h->done_wave = h->wave;
+}
