@@ -14,7 +14,9 @@ venv=$(tools/venv.sh wheel)
 PATH=$venv/bin:$PATH
 CC=$root/tools/zigcc.sh
 ZIG_PYTHON=$venv/bin/python
-export PATH CC ZIG_PYTHON
+# __builtin_cpu_supports() needs a table that gcc's support library has and zig's lacks.
+LDFLAGS=$(gcc -print-libgcc-file-name)
+export PATH CC ZIG_PYTHON LDFLAGS
 
 rm -rf build/wheel dist
 mkdir -p build/wheel dist
