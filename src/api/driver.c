@@ -309,7 +309,7 @@ void driver_shutdown(struct driver *d, int64_t timeout_ms)
     engine_shutdown_ask(d->engine);
     while (os_now_ns(d->os) < deadline_ns) {
         bool has_moved = turn(d);
-        if (atomic_load(&d->engine->is_stopped) && d->engine->outbox_waiting == 0)
+        if (engine_is_over(d->engine))
             break;
         if (has_moved)
             continue;

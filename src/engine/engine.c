@@ -47,7 +47,8 @@ hvd_status_t engine_create(const struct engine_options *options, struct engine *
     pthread_mutex_init(&engine->submit_lock, NULL);
     engine->flight = os_alloc(os, sizeof *engine->flight);
     engine->outboxes = os_alloc(os, (size_t)engine->size * sizeof *engine->outboxes);
-    if (engine->flight == NULL || engine->outboxes == NULL) {
+    engine->has_left = os_alloc(os, (size_t)engine->size);
+    if (engine->flight == NULL || engine->outboxes == NULL || engine->has_left == NULL) {
         engine_destroy(engine);
         return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
     }
@@ -64,6 +65,7 @@ void engine_destroy(struct engine *engine)
     for (int32_t i = 0; engine->outboxes != NULL && i < engine->size; i++)
         os_free(engine->os, engine->outboxes[i].bytes);
     os_free(engine->os, engine->outboxes);
+    os_free(engine->os, engine->has_left);
     os_free(engine->os, engine->flight);
     pthread_mutex_destroy(&engine->submit_lock);
     os_free(engine->os, engine);
@@ -134,6 +136,12 @@ void engine_send(struct engine *engine, int32_t world_rank, const void *bytes, s
 
 /* ---- events in ---- */
 
+static void peer_left(struct engine *engine, int32_t peer)
+{
+    engine->left_count += engine->has_left[peer] == 0;
+    engine->has_left[peer] = 1;
+}
+
 static void on_message(void *ctx, int32_t peer, const void *bytes, size_t n)
 {
     struct engine *engine = ctx;
@@ -142,6 +150,10 @@ static void on_message(void *ctx, int32_t peer, const void *bytes, size_t n)
     reader_init(&r, bytes, n);
     if (!head_get(&r, &head)) {
         LOG_AT(engine->log, LOG_WARNING, "Dropped a malformed message from rank %d.", peer);
+        return;
+    }
+    if (head.type == MESSAGE_LEAVE) {
+        peer_left(engine, peer);
         return;
     }
     struct procset *set = engine->sets[head.set];
@@ -173,7 +185,9 @@ static void on_peer_down(void *ctx, int32_t peer, hvd_status_t status, const cha
 {
     struct engine *engine = ctx;
     char name[160], text[HVD_ERROR_MAX], op_text[320];
-    if (engine->is_shutdown_told || atomic_load(&engine->is_stopped))
+    bool is_expected = engine->has_left[peer] != 0;
+    peer_left(engine, peer);
+    if (is_expected || engine->is_shutdown_told || atomic_load(&engine->is_stopped))
         return;
     flight_note(engine->flight, engine->now_ns, FLIGHT_PEER_DOWN, 0, peer, why);
     engine_peer_name(engine, peer, name, sizeof name);
@@ -232,6 +246,29 @@ void engine_shutdown_ask(struct engine *engine)
         coordinator_shutdown(global);
     else
         negotiate_up(global, MESSAGE_SHUTDOWN, "", 0);
+}
+
+/* A rank may only close its links when nobody is still working with what it gave: everyone says
+ * goodbye after its last batch, and waits for the others' goodbye. */
+void engine_leave(struct engine *engine)
+{
+    uint8_t bytes[NEGOTIATE_HEAD];
+    struct writer w;
+    struct message_head head = {.type = MESSAGE_LEAVE};
+    engine->is_shutdown_told = true;
+    engine_stop(engine, HVD_ERR_SHUTDOWN, ENGINE_SHUTDOWN_TEXT, false);
+    writer_init(&w, bytes, sizeof bytes);
+    head_put(&w, &head);
+    for (int32_t i = 0; i < engine->size; i++)
+        if (i != engine->rank)
+            engine_send(engine, i, bytes, w.used);
+}
+
+bool engine_is_over(const struct engine *engine)
+{
+    if (!atomic_load(&engine->is_stopped) || engine->outbox_waiting > 0)
+        return false;
+    return !engine->is_shutdown_told || engine->left_count >= engine->size - 1;
 }
 
 /* ---- the turn ---- */

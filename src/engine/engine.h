@@ -93,6 +93,8 @@ struct engine {
     int32_t outbox_waiting;
 
     bool is_shutdown_asked, is_shutdown_told;
+    uint8_t *has_left; /* by world rank: it said goodbye, or is down */
+    int32_t left_count;
     _Atomic bool is_stopped; /* shut down or broken: nothing can be submitted any more */
     hvd_status_t stop_status;
     char stop_text[HVD_ERROR_MAX];
@@ -131,6 +133,8 @@ int64_t engine_deadline_ns(const struct engine *engine);
 /* Token. Completed tickets with callbacks; the caller runs them without the token. */
 struct ticket *engine_take_done(struct engine *engine);
 void engine_shutdown_ask(struct engine *engine); /* token */
+void engine_leave(struct engine *engine); /* token: all have agreed to shut down; says goodbye */
+bool engine_is_over(const struct engine *engine); /* token: stopped, and nobody needs us any more */
 /* Token: ends everything pending with this cause; tells the peers if is_told. */
 void engine_stop(struct engine *engine, hvd_status_t status, const char *text, bool is_told);
 

@@ -380,10 +380,7 @@ static void event(struct procset *set, struct batch *batch)
         break;
     case BATCH_SET_ADD: sets_added(engine, batch); break;
     case BATCH_SET_REMOVE: sets_removed(engine, batch->argument); break;
-    case BATCH_SHUTDOWN:
-        engine->is_shutdown_told = true;
-        engine_stop(engine, HVD_ERR_SHUTDOWN, ENGINE_SHUTDOWN_TEXT, false);
-        break;
+    case BATCH_SHUTDOWN: engine_leave(engine); break;
     }
     os_free(engine->os, batch->ids);
 }

@@ -24,7 +24,7 @@ bool head_get(struct reader *r, struct message_head *ret)
     ret->set = get_u16(r);
     ret->incarnation = get_u32(r);
     ret->generation = get_u32(r);
-    return !r->bad && ret->type >= MESSAGE_READY && ret->type <= MESSAGE_ABORT &&
+    return !r->bad && ret->type >= MESSAGE_READY && ret->type <= MESSAGE_LEAVE &&
            ret->set < HVD_PROCESS_SETS_MAX;
 }
 

@@ -23,7 +23,8 @@ enum message_type {
     MESSAGE_POSITION, /* up: the answer */
     MESSAGE_COMMIT,   /* down: batches below `commit` are finished, the rest never happened */
     MESSAGE_SHUTDOWN, /* up */
-    MESSAGE_ABORT     /* to all: the set or the job is broken, and why */
+    MESSAGE_ABORT,    /* to all: the set or the job is broken, and why */
+    MESSAGE_LEAVE     /* to all: this rank has executed everything agreed on and is shutting down */
 };
 
 enum { MESSAGE_FLAG_WAITER = 1u }; /* somebody in this subtree waits: do not hold ready ops back */

@@ -566,6 +566,7 @@ void negotiate_message(struct procset *set, int32_t from, const struct message_h
             engine_send(set->engine, set->ranks[set->parent], bytes, n);
         return;
     case MESSAGE_ABORT: on_abort(set, r); return;
+    case MESSAGE_LEAVE: return;
     }
 }
 

@@ -320,7 +320,8 @@ void plan_message(struct procset *set, const struct message_head *head, struct r
     case MESSAGE_NUDGE:
     case MESSAGE_RESPONSE:
     case MESSAGE_SHUTDOWN:
-    case MESSAGE_ABORT: return;
+    case MESSAGE_ABORT:
+    case MESSAGE_LEAVE: return;
     }
 }
 

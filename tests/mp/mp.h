@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mp.h - real processes for tests: the parent serves the rendezvous, each child is a rank that
+ * calls hvd_init() with an explicit configuration and then the test's body. Every run has a
+ * deadline. */
+#ifndef HVD_TESTS_MP_H
+#define HVD_TESTS_MP_H
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/os.h"
+#include "horovod/hvd.h"
+#include "wire/store.h"
+
+#define MP_RANKS_MAX 256
+#define MP_CHECK(condition)                                                                        \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "rank %d: %s:%d: %s is false (%s)\n", hvd_rank(), __FILE__, __LINE__,  \
+                    #condition, hvd_last_error());                                                 \
+            fflush(stderr);                                                                        \
+            _exit(1);                                                                              \
+        }                                                                                          \
+    } while (0)
+
+typedef int (*mp_body)(int rank, int size, void *arg); /* exit code of the rank */
+
+struct mp_options {
+    int deadline_s;    /* 0: 60 */
+    bool is_init_left; /* the body calls hvd_init() itself */
+    const int32_t *const *process_sets;
+    const int32_t *process_set_sizes;
+    int process_set_count;
+    int expected_signal_rank; /* this rank may be killed; -1: none */
+};
+
+struct mp_child_config {
+    hvd_config_t config;
+    uint8_t key[32];
+    char address[256];
+};
+
+static struct mp_child_config mp_child;
+
+static inline hvd_status_t mp_init(void)
+{
+    return hvd_init(&mp_child.config);
+}
+
+static inline void mp_child_run(int rank, int size, mp_body body, void *arg,
+                                const struct mp_options *options)
+{
+    mp_child.config = (hvd_config_t){.struct_size = sizeof(hvd_config_t),
+                                     .rank = rank,
+                                     .size = size,
+                                     .local_rank = rank,
+                                     .local_size = size,
+                                     .cross_rank = 0,
+                                     .cross_size = 1,
+                                     .rendezvous = mp_child.address,
+                                     .key = mp_child.key,
+                                     .key_bytes = sizeof mp_child.key};
+    if (options != NULL) {
+        mp_child.config.process_sets = options->process_sets;
+        mp_child.config.process_set_sizes = options->process_set_sizes;
+        mp_child.config.process_set_count = options->process_set_count;
+    }
+    if (options == NULL || !options->is_init_left) {
+        hvd_status_t status = mp_init();
+        if (status != HVD_OK) {
+            fprintf(stderr, "rank %d: init failed: %s\n", rank, hvd_last_error());
+            _exit(3);
+        }
+    }
+    int code = body(rank, size, arg);
+    hvd_shutdown();
+    fflush(stdout);
+    _exit(code);
+}
+
+/* Returns 0 when every rank ended with 0. */
+static inline int mp_run_with(int size, mp_body body, void *arg, const struct mp_options *options)
+{
+    const struct os *os = os_host();
+    struct error error = {0};
+    struct store_server *server = NULL;
+    pid_t pids[MP_RANKS_MAX];
+    char name[64];
+    int failed = 0, left = size;
+    int expected = options != NULL ? options->expected_signal_rank : -1;
+    static int run_count;
+    os->random(os->ctx, mp_child.key, sizeof mp_child.key);
+    snprintf(name, sizeof name, "unix:horovod-test-%d-%d", (int)getpid(), run_count++);
+    if (store_server_create(os, name, mp_child.key, &server, mp_child.address, &error) != HVD_OK) {
+        fprintf(stderr, "store: %s\n", error.text);
+        return 1;
+    }
+    fflush(NULL);
+    for (int rank = 0; rank < size; rank++) {
+        pids[rank] = fork();
+        if (pids[rank] == 0)
+            mp_child_run(rank, size, body, arg, options);
+    }
+    int64_t deadline_ns =
+        os_now_ns(os) +
+        (options != NULL && options->deadline_s > 0 ? options->deadline_s : 60) * 1000000000LL;
+    while (left > 0) {
+        struct pollfd p = {.fd = store_server_poll_fd(server), .events = POLLIN};
+        poll(&p, 1, 5);
+        store_server_progress(server, os_now_ns(os));
+        for (int rank = 0; rank < size; rank++) {
+            int status = 0;
+            if (pids[rank] <= 0 || waitpid(pids[rank], &status, WNOHANG) <= 0)
+                continue;
+            pids[rank] = 0;
+            left--;
+            if (rank == expected)
+                continue;
+            if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+                fprintf(stderr, "rank %d of %d ended with %s %d\n", rank, size,
+                        WIFEXITED(status) ? "code" : "signal",
+                        WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+                failed++;
+            }
+        }
+        if (os_now_ns(os) > deadline_ns) {
+            fprintf(stderr, "%d of %d ranks have not ended in time\n", left, size);
+            failed++;
+            for (int rank = 0; rank < size; rank++)
+                if (pids[rank] > 0)
+                    kill(pids[rank], getenv("MP_ABORT") != NULL ? SIGABRT : SIGKILL);
+            while (left > 0) {
+                if (wait(NULL) <= 0)
+                    break;
+                left--;
+            }
+        }
+    }
+    store_server_destroy(server);
+    return failed;
+}
+
+static inline int mp_run(int size, mp_body body, void *arg)
+{
+    return mp_run_with(size, body, arg, NULL);
+}
+
+#endif
