@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "transport/tcp/tcp_internal.h"
 
 #define RANKS_MAX  8
@@ -34,6 +35,7 @@ struct rank {
     bool wanted[RANKS_MAX];
     int32_t count;
     int poll_fd;
+    const struct os *os;
     uint8_t key[32];
     uint64_t epoch;
     struct transport_events events;
@@ -86,6 +88,7 @@ static struct world *world_new(int32_t count, int64_t flows)
         rank->count = count;
         rank->epoch = 3;
         rank->poll_fd = os->poll_create(os->ctx);
+        rank->os = os;
         memcpy(rank->key, job_key, sizeof rank->key);
         rank->events = (struct transport_events){rank, on_message, on_down};
     }
@@ -937,6 +940,90 @@ static void test_sealed_nonsense(void **state)
     }
 }
 
+/* --- every system call of one rank fails once --- */
+
+static void torture_traffic(struct world *world)
+{
+    static uint8_t bytes[4][300000];
+    struct transport_req reqs[4] = {{0}};
+    struct transport *a = end_of(world, 0), *b = end_of(world, 1);
+
+    a->ops->bulk_send(a, 1, 1, bytes[0], sizeof bytes[0], &reqs[0]);
+    a->ops->bulk_recv(a, 1, 2, bytes[1], sizeof bytes[1], &reqs[1]);
+    b->ops->message_send(b, 0, bytes[0], 5000);
+    b->ops->bulk_send(b, 0, 2, bytes[2], sizeof bytes[2], &reqs[2]);
+    b->ops->bulk_recv(b, 0, 2, bytes[3], 1, &reqs[3]); /* nothing comes: stream 1 is set aside */
+    for (int i = 0; i < 300; i++)
+        turn(world);
+    b->ops->bulk_cancel(b, &reqs[3]);
+    b->ops->bulk_recv(b, 0, 1, bytes[3], sizeof bytes[3], &reqs[3]);
+    for (int i = 0; i < TURNS_MAX; i++) {
+        bool is_over = true;
+
+        for (int r = 0; r < 4; r++)
+            is_over &= reqs[r].status != HVD_IN_PROGRESS;
+        if (is_over)
+            return;
+        turn(world);
+    }
+    fail_msg("a request never ended");
+}
+
+/* How many calls were made that can fail. */
+static uint64_t torture_once(uint64_t fail_at)
+{
+    struct fault_os *fault = fault_os_create(os_host(), fail_at);
+    struct world *world = world_new(2, 1);
+    struct endpoint self[2] = {0};
+    struct rank *ranks = world->ranks;
+    uint64_t calls = 0;
+
+    assert_non_null(fault);
+    ranks[1].os = fault_os_table(fault);
+    for (int32_t i = 0; i < 2; i++) {
+        struct rank *rank = &ranks[i];
+
+        rank->status =
+            tcp_create(rank->os, &rank->config, i, true, &self[i], &rank->tcp, &rank->error);
+        if (rank->status != HVD_OK) {
+            assert_int_equal(i, 1);
+            assert_true(rank->error.text[0] != '\0');
+            goto over;
+        }
+        rank->tcp->timeout_ns = fail_at == 0 ? 20000000000 : 100000000;
+    }
+    for (int32_t i = 0; i < 2; i++) {
+        memcpy(ranks[i].all, self, sizeof self);
+        ranks[i].wanted[0] = ranks[i].wanted[1] = true;
+    }
+    world_connect(world);
+    for (int32_t i = 0; i < 2; i++) {
+        if (ranks[i].status != HVD_OK) {
+            assert_true(ranks[i].error.text[0] != '\0');
+            goto over;
+        }
+    }
+    torture_traffic(world);
+
+over:
+    calls = fault_os_calls(fault);
+    world_free(world);
+    fault_os_destroy(fault);
+    return calls;
+}
+
+static void test_every_call_fails_once(void **state)
+{
+    uint64_t calls = 0;
+
+    (void)state;
+    calls = torture_once(0);
+    assert_true(calls > 50);
+    /* beyond connecting the calls repeat themselves: every poll and recv is like the last */
+    for (uint64_t k = 1; k <= calls; k += k < 100 ? 1 : 29)
+        torture_once(k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -963,6 +1050,7 @@ int main(void)
         cmocka_unit_test(test_every_flipped_bit_of_a_control_frame),
         cmocka_unit_test(test_every_flipped_bit_of_a_bulk_head),
         cmocka_unit_test(test_sealed_nonsense),
+        cmocka_unit_test(test_every_call_fails_once),
     };
 
     alarm(DEADLINE_S);

@@ -21,6 +21,7 @@
 #define DRAIN_MAX  64 /* reads per connection of a peer that is gone */
 
 static const struct transport_ops tcp_ops;
+static void tcp_destroy(struct transport *t);
 
 /* --- peers and connections --- */
 
@@ -118,13 +119,13 @@ hvd_status_t tcp_peer_new(struct tcp *tcp, int32_t rank, struct tcp_peer **ret)
     peer->rank = rank;
     peer->control.conn = (struct tcp_conn){.tag = TCP_TAG_CONN, .peer = peer, .fd = -1};
     peer->flows = os_alloc(os, (size_t)tcp->flow_count * sizeof *peer->flows);
+    for (int32_t i = 0; peer->flows != NULL && i < tcp->flow_count; i++)
+        peer->flows[i].conn =
+            (struct tcp_conn){.tag = TCP_TAG_CONN, .peer = peer, .fd = -1, .flow = (uint32_t)i + 1};
     if (peer->flows == NULL || tcp_control_init(peer) != HVD_OK) {
         tcp_peer_free(peer);
         return HVD_ERR_NO_MEMORY;
     }
-    for (int32_t i = 0; i < tcp->flow_count; i++)
-        peer->flows[i].conn =
-            (struct tcp_conn){.tag = TCP_TAG_CONN, .peer = peer, .fd = -1, .flow = (uint32_t)i + 1};
     *ret = peer;
     return HVD_OK;
 }
@@ -228,8 +229,10 @@ static void drain(struct tcp_peer *peer)
         struct tcp_flow *flow = &peer->flows[f];
 
         tcp_flow_work(flow);
-        for (int i = 0; i < DRAIN_MAX && flow->in.posted != NULL && tcp_flow_read(flow); i++) {}
-        while (flow->in.req != NULL && tcp_flow_read(flow)) {}
+        for (int i = 0; i < DRAIN_MAX && (flow->in.posted != NULL || flow->in.req != NULL); i++) {
+            if (!tcp_flow_read(flow))
+                break;
+        }
     }
 }
 
@@ -381,6 +384,25 @@ static hvd_status_t check_security(const struct config *config, struct error *er
                      config->security);
 }
 
+struct tcp *tcp_new(const struct os *os, int32_t rank, int64_t flows)
+{
+    struct tcp *tcp = os_alloc(os, sizeof *tcp);
+
+    if (tcp == NULL)
+        return NULL;
+    tcp->base.ops = &tcp_ops;
+    tcp->base.os = os;
+    tcp->rank = rank;
+    tcp->poll = tcp->poll_out = -1;
+    tcp->flow_count = (int32_t)(flows < 1 ? 1 : flows > TCP_FLOWS_MAX ? TCP_FLOWS_MAX : flows);
+    tcp->scratch = os_alloc(os, TCP_SCRATCH_BYTES);
+    if (tcp->scratch == NULL) {
+        os_free(os, tcp);
+        return NULL;
+    }
+    return tcp;
+}
+
 hvd_status_t tcp_create(const struct os *os, const struct config *config, int32_t rank,
                         bool is_single_host, struct endpoint *ret_self, struct tcp **ret,
                         struct error *error)
@@ -390,27 +412,17 @@ hvd_status_t tcp_create(const struct os *os, const struct config *config, int32_
 
     if (status != HVD_OK)
         return status;
-    tcp = os_alloc(os, sizeof *tcp);
+    tcp = tcp_new(os, rank, config->tcp_flows);
     if (tcp == NULL)
         return error_set(error, HVD_ERR_NO_MEMORY, "no memory for the TCP transport");
-    tcp->base.ops = &tcp_ops;
-    tcp->base.os = os;
-    tcp->rank = rank;
-    tcp->poll_out = -1;
     tcp->timeout_ns = (config->timeout_s > 0 ? config->timeout_s : 30) * 1000000000LL;
-    tcp->flow_count = (int32_t)(config->tcp_flows < 1 ? 1 : config->tcp_flows);
-    if (tcp->flow_count > TCP_FLOWS_MAX)
-        tcp->flow_count = TCP_FLOWS_MAX;
     tcp->poll = os->poll_create(os->ctx);
-    tcp->scratch = os_alloc(os, TCP_SCRATCH_BYTES);
     if (tcp->poll < 0)
         status = error_set_os(error, tcp->poll, "can't make a poller for TCP links");
-    else if (tcp->scratch == NULL)
-        status = error_set(error, HVD_ERR_NO_MEMORY, "no memory for the TCP transport");
     else
         status = tcp_listen(tcp, config->interfaces, is_single_host, ret_self, error);
     if (status != HVD_OK) {
-        tcp_ops.destroy(&tcp->base);
+        tcp_destroy(&tcp->base);
         return status;
     }
     *ret = tcp;

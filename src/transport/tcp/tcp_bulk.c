@@ -493,8 +493,9 @@ static bool recv_head(struct tcp_flow *flow)
     return in->head_done == TCP_BULK_HEAD;
 }
 
-/* Receives payload and, in the same call, the head of the next frame. False: nothing more now. */
-static bool recv_payload(struct tcp_flow *flow)
+/* Receives payload and, in the same call, the head of the next frame. False: nothing came.
+ * *ret_is_more: the socket may hold more. */
+static bool recv_payload(struct tcp_flow *flow, bool *ret_is_more)
 {
     struct tcp_flow_in *in = &flow->in;
     const struct os *os = os_of(flow);
@@ -509,9 +510,10 @@ static bool recv_payload(struct tcp_flow *flow)
         tcp_conn_io_error(&flow->conn, n);
         return false;
     }
+    *ret_is_more = (size_t)n >= room;
     if ((size_t)n <= room) {
         frame_advance(flow, target, (size_t)n);
-        return (size_t)n == room;
+        return true;
     }
     frame_advance(flow, target, room);
     in->head_done = (uint32_t)((size_t)n - room);
@@ -556,8 +558,10 @@ bool tcp_flow_read(struct tcp_flow *flow)
         if (flow->is_blocked)
             break;
         if (in->frame_done < in->frame.length) {
-            const bool is_more = recv_payload(flow);
+            bool is_more = false;
 
+            if (!recv_payload(flow, &is_more))
+                break;
             is_moved = true;
             if (!is_more)
                 break;

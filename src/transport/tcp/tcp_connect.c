@@ -462,7 +462,8 @@ static void evict_oldest(struct tcp *tcp)
     for (int i = 0; i < PENDING_MAX; i++) {
         struct pending *p = &c->pendings[i];
 
-        if (p->state != FREE && !p->is_dialer && (oldest == NULL || p->begin_ns < oldest->begin_ns))
+        if (p->state != FREE && !p->is_dialer && p->place == NULL &&
+            (oldest == NULL || p->begin_ns < oldest->begin_ns))
             oldest = p;
     }
     if (oldest != NULL && tcp->now_ns - oldest->begin_ns > EVICT_AGE_NS)

@@ -155,6 +155,8 @@ struct tcp {
 };
 
 /* tcp.c */
+/* Without sockets yet; NULL: no memory. `flows` is brought into its limits. */
+struct tcp *tcp_new(const struct os *os, int32_t rank, int64_t flows);
 struct tcp_peer *tcp_peer_of(const struct tcp *tcp, int32_t rank);
 /* Records the first cause; requests end and peer_down comes in progress(). */
 void tcp_peer_fail(struct tcp_peer *peer, hvd_status_t status, const char *what);
