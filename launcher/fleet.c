@@ -103,6 +103,7 @@ static void run_start(struct job *job, struct host_run *run)
     run->attempts++;
     run->stage = HOST_CONNECTING;
     run->has_ended = false;
+    bytes_drop(&run->err_text, bytes_used(&run->err_text));
     int rc = run->is_local ? run_spawn_local(job, run) : run_spawn_remote(job, run);
     if (rc < 0) {
         run->stage = HOST_GONE;
@@ -176,7 +177,8 @@ static void run_send_start(struct job *job, struct host_run *run)
 void fleet_send_start(struct job *job)
 {
     for (int32_t i = 0; i < job->run_count; i++)
-        run_send_start(job, &job->runs[i]);
+        if (job->runs[i].stage == HOST_UP)
+            run_send_start(job, &job->runs[i]);
     fleet_flush(job);
 }
 
@@ -301,6 +303,11 @@ static void run_close(struct job *job, struct host_run *run)
 static void run_message(struct job *job, struct host_run *run, enum message_type type,
                         struct reader *r)
 {
+    if (job->on_answer != NULL && type != MESSAGE_HELLO && type != MESSAGE_TROUBLE &&
+        type != MESSAGE_GONE) {
+        job->on_answer(job, run, type, r);
+        return;
+    }
     switch (type) {
     case MESSAGE_HELLO: run_hello(job, run, r); return;
     case MESSAGE_STARTED: run->stage = HOST_RUNNING; return;
@@ -415,10 +422,10 @@ static void run_never_up(struct job *job, struct host_run *run)
     else if (run->is_local)
         job_verdict_host(job, run, mem_format(job->mem, "the agent ended with %d", run->end_code));
     else
-        job_verdict_host(job, run,
-                         mem_format(job->mem,
-                                    "ssh not successful for host %s (exit %d, try %d):\n%s",
-                                    run->host->name, run->end_code, run->attempts, words));
+        job_verdict_host(
+            job, run,
+            mem_format(job->mem, "ssh not successful for host %s (exit %d, attempt %d of %d):\n%s",
+                       run->host->name, run->end_code, run->attempts, ATTEMPTS_MAX, words));
 }
 
 void fleet_reaped(struct job *job, pid_t pid, int code)

@@ -132,10 +132,19 @@ struct job {
     bool is_stopping;
     int64_t give_up_ns;
     struct verdict verdict;
+
+    /* the doctor listens in: answers to its questions, and hosts that fail without ending it all */
+    void *hook_arg;
+    void (*on_answer)(struct job *job, struct host_run *run, enum message_type type,
+                      struct reader *r);
+    void (*on_failure)(struct job *job, const struct host_run *run, const char *text);
 };
 
 /* supervise.c */
 int supervise_run(struct job *job); /* the exit code */
+hvd_status_t supervise_open(struct job *job, struct error *error);
+void supervise_signals(struct job *job);
+void supervise_close(struct job *job); /* ends what is left; safe on a half-opened job */
 void job_verdict_host(struct job *job, const struct host_run *run, const char *text);
 void job_stop(struct job *job, int64_t grace_ms);
 void job_rank_ended(struct job *job, int32_t rank, const struct rank_run *end, bool is_oom);

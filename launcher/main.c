@@ -103,15 +103,13 @@ static hvd_status_t settle_job(struct job *job, struct args *args, struct hosts 
     if (status != HVD_OK)
         return status;
     int64_t slots = hosts_slot_sum(hosts);
-    int64_t count = args->num_proc.is_set ? args->num_proc.value : slots;
+    int64_t count = args->num_proc.is_set && !args->doctor ? args->num_proc.value : slots;
     if (count < 1 || count > HOSTS_SLOTS_MAX)
         return error_set(error, HVD_ERR_INVALID, "-np must be between 1 and %d", HOSTS_SLOTS_MAX);
     args->num_proc.value = count;
     job->hosts = hosts;
     job->count = (int32_t)count;
     env_split_command(job->mem, args->command, &job->assignments, &job->command);
-    if (args->doctor)
-        return HVD_OK;
     return hosts_assign(job->mem, hosts, job->count, &job->slots, error);
 }
 

@@ -97,6 +97,12 @@ static void tail_add(const struct os *os, struct output_tail *tail, int stream, 
     tail->next = (tail->next + 1) % OUTPUT_TAIL_LINES;
 }
 
+bool output_has_tail(const struct output *o, int32_t rank)
+{
+    const struct output_tail *tail = &o->ranks[rank].tail;
+    return tail->lines[(tail->next + OUTPUT_TAIL_LINES - 1) % OUTPUT_TAIL_LINES] != NULL;
+}
+
 void output_tail_each(const struct output *o, int32_t rank, void (*fn)(void *arg, const char *line),
                       void *arg)
 {

@@ -72,6 +72,7 @@ bool output_flush(struct output *o);
 void output_drain(struct output *o, int64_t limit_ns); /* waits, at the end of the job */
 bool output_is_full(const struct output *o);
 bool output_is_gone(const struct output *o); /* stdout's reader went away (EPIPE) */
+bool output_has_tail(const struct output *o, int32_t rank);
 /* The kept lines, oldest first; fn is not called for an empty tail. */
 void output_tail_each(const struct output *o, int32_t rank, void (*fn)(void *arg, const char *line),
                       void *arg);

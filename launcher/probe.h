@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* probe.h - how well do two hosts reach each other? Used by `horovodrun --doctor` through the
- * agents: one listens on its addresses, another dials them all, proves the key, and measures.
+ * agents: one listens on all its addresses, another dials each of them, proves the job key, and
+ * measures the round trip and the rate on the first that answered.
  *
- * Thread: the agent's; the listening side has one thread of its own until probe_destroy().
- * Start reading at probe_dial(). */
+ * Thread: probe_dial() is the agent's and blocks it for some seconds at the most; the listening
+ * side has one thread of its own until probe_destroy().  Start reading at probe_dial(). */
 #ifndef HVD_LAUNCHER_PROBE_H
 #define HVD_LAUNCHER_PROBE_H
 
@@ -11,9 +12,10 @@
 
 struct probe_server;
 
-/* SERVE: answers with SERVING and the addresses. */
+/* SERVE (key): answers SERVING (text: the addresses, comma separated). */
 void probe_serve(struct mem *m, struct link *l, struct reader *request, struct probe_server **ret);
-/* DIAL: answers with MEASURED. Blocks for about a second. */
+/* DIAL (key, text: addresses): answers MEASURED (text: reachable ones, text: the others, f64 round
+ * trip in us, f64 bytes per second). */
 void probe_dial(struct mem *m, struct link *l, struct reader *request);
 void probe_destroy(struct probe_server *p);
 

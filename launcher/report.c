@@ -98,7 +98,8 @@ static void print_rank(struct job *job)
         output_say(&job->output, 2, "  Before that, rank %s had finished normally.", others);
     if (list_ranks(job, was_stopped, others, sizeof others) > 0)
         output_say(&job->output, 2, "  Stopped because of it: rank %s.", others);
-    output_say(&job->output, 2, "  Last lines of rank %d:", v->rank);
+    if (output_has_tail(&job->output, v->rank))
+        output_say(&job->output, 2, "  Last lines of rank %d:", v->rank);
     output_tail_each(&job->output, v->rank, print_tail_line, job);
     output_say(&job->output, 2,
                "Horovod detected that one or more processes exited with non-zero status, thus "

@@ -13,6 +13,7 @@
 #include "base/sha256.h"
 #include "job.h"
 #include "spawn.h"
+#include "wire/key.h"
 
 #define EVENTS_MAX     64
 #define TICK_NS        JOB_NS_PER_S
@@ -37,6 +38,10 @@ void job_stop(struct job *job, int64_t grace_ms)
 
 void job_verdict_host(struct job *job, const struct host_run *run, const char *text)
 {
+    if (job->on_failure != NULL) {
+        job->on_failure(job, run, text);
+        return;
+    }
     if (job->verdict.kind == VERDICT_NONE)
         job->verdict =
             (struct verdict){.kind = VERDICT_HOST,
@@ -100,7 +105,7 @@ static void on_suspend(struct job *job)
     fleet_send_signal(job, SIGCONT);
 }
 
-static void on_signals(struct job *job)
+void supervise_signals(struct job *job)
 {
     int sender = 0;
     for (int n = spawn_signals_next(job->signal_fd, &sender); n != 0;
@@ -198,7 +203,7 @@ static void on_event(struct job *job, const struct os_event *event)
 {
     const struct job_tag *tag = event->tag;
     switch (tag->kind) {
-    case JOB_TAG_SIGNALS: on_signals(job); return;
+    case JOB_TAG_SIGNALS: supervise_signals(job); return;
     case JOB_TAG_STORE:
     case JOB_TAG_OUTPUT: return; /* served in every round */
     case JOB_TAG_LINK_IN:
@@ -267,19 +272,24 @@ static void layout_hosts(struct job *job)
     }
 }
 
-static hvd_status_t open_job(struct job *job, struct error *error)
+hvd_status_t supervise_open(struct job *job, struct error *error)
 {
     const struct os *os = job->os;
+    job->poll_fd = job->signal_fd = -1;
+    job->started_ns = os_now_ns(os);
+    job->start_limit_ns = job->started_ns + job->args->start_timeout_s.value * JOB_NS_PER_S;
+    output_init(&job->output, os, job->mem, job->count, job->args->prefix_output_with_timestamp);
+    job->ranks = mem_alloc(job->mem, (size_t)job->count * sizeof *job->ranks);
     hvd_status_t status = locality_load(job->mem, &job->locality, error);
     if (status != HVD_OK)
         return status;
-    job->ranks = mem_alloc(job->mem, (size_t)job->count * sizeof *job->ranks);
     layout_hosts(job);
     if (job->args->output_filename != NULL)
         status = output_open_files(&job->output, job->mem, job->args->output_filename, error);
-    int rc = os->random(os->ctx, job->key, sizeof job->key);
-    if (status == HVD_OK && rc < 0)
-        return error_set_os(error, rc, "cannot make the job key");
+    if (status == HVD_OK)
+        status = key_generate(os, job->key, error);
+    if (status != HVD_OK)
+        return status;
     spawn_adopt_orphans();
     job->signal_fd = spawn_signals_open();
     job->poll_fd = os->poll_create(os->ctx);
@@ -289,20 +299,29 @@ static hvd_status_t open_job(struct job *job, struct error *error)
     job->signal_tag.kind = JOB_TAG_SIGNALS;
     job->output_tags[0].kind = job->output_tags[1].kind = JOB_TAG_OUTPUT;
     os->poll_add(os->ctx, job->poll_fd, job->signal_fd, &job->signal_tag, false);
-    return status;
+    return HVD_OK;
+}
+
+void supervise_close(struct job *job)
+{
+    sweep(job);
+    output_drain(&job->output, LAST_OUTPUT_NS);
+    rendezvous_close(job);
+    bytes_wipe(job->key, sizeof job->key);
+    output_destroy(&job->output);
+    if (job->signal_fd >= 0)
+        job->os->close(job->os->ctx, job->signal_fd);
+    if (job->poll_fd >= 0)
+        job->os->close(job->os->ctx, job->poll_fd);
+    job->signal_fd = job->poll_fd = -1;
 }
 
 int supervise_run(struct job *job)
 {
     struct error error;
-    error_clear(&error);
-    job->poll_fd = job->signal_fd = -1;
-    job->started_ns = os_now_ns(job->os);
-    job->start_limit_ns = job->started_ns + job->args->start_timeout_s.value * JOB_NS_PER_S;
-    output_init(&job->output, job->os, job->mem, job->count,
-                job->args->prefix_output_with_timestamp);
     int code = 1;
-    if (open_job(job, &error) != HVD_OK) {
+    error_clear(&error);
+    if (supervise_open(job, &error) != HVD_OK) {
         output_say(&job->output, 2, "horovodrun: %s", error.text);
     } else {
         fleet_start(job);
@@ -313,13 +332,6 @@ int supervise_run(struct job *job)
         report_print(job);
         code = report_exit_code(job);
     }
-    output_drain(&job->output, LAST_OUTPUT_NS);
-    rendezvous_close(job);
-    bytes_wipe(job->key, sizeof job->key);
-    output_destroy(&job->output);
-    if (job->signal_fd >= 0)
-        job->os->close(job->os->ctx, job->signal_fd);
-    if (job->poll_fd >= 0)
-        job->os->close(job->os->ctx, job->poll_fd);
+    supervise_close(job);
     return code;
 }
