@@ -60,12 +60,27 @@ static const struct reduce_kernels *built_kernels(enum reduce_isa isa)
     return NULL;
 }
 
+/* Both are found once: CPUID traps in a virtual machine and costs more than a small reduction. */
 static _Atomic(const struct reduce_kernels *) chosen_kernels;
+static _Atomic uint32_t usable_isas; /* bit per instruction set; 0: not asked yet */
+
+static uint32_t find_usable_isas(void)
+{
+    uint32_t usable = 0;
+    for (int isa = 0; isa < REDUCE_ISA_COUNT; isa++)
+        if (built_kernels((enum reduce_isa)isa) && cpu_has((enum reduce_isa)isa))
+            usable |= 1u << isa;
+    return usable;
+}
 
 const struct reduce_kernels *isa_kernels(enum reduce_isa isa)
 {
-    const struct reduce_kernels *kernels = built_kernels(isa);
-    return kernels && cpu_has(isa) ? kernels : NULL;
+    uint32_t usable = atomic_load_explicit(&usable_isas, memory_order_relaxed);
+    if (usable == 0) {
+        usable = find_usable_isas();
+        atomic_store_explicit(&usable_isas, usable, memory_order_relaxed);
+    }
+    return (unsigned)isa < REDUCE_ISA_COUNT && (usable >> isa) & 1 ? built_kernels(isa) : NULL;
 }
 
 const struct reduce_kernels *isa_kernels_best(void)

@@ -8,7 +8,9 @@
  * int32/int64/int8/uint8 multiply in double and truncate toward zero, after prescale (each source)
  * and again after postscale; other types refuse scaling. Integers wrap around; bool: SUM and MAX
  * are or, PRODUCT and MIN are and. HVD_AVERAGE is SUM here: the caller folds 1/n into postscale.
- * HVD_ADASUM is not a kernel op.
+ * HVD_ADASUM is not a kernel op. A scaled integer that does not fit ends at the nearest limit of
+ * its type, NaN at 0. MIN and MAX give NaN if any source is NaN. All instruction sets give the same
+ * bits; only which of several NaNs comes out of an addition or multiplication is left open.
  *
  * Thread: any.  Blocks: never.  No alignment is assumed.  Sources and destinations may be the same
  * buffer (exactly) but may not overlap otherwise.  Start reading at reduce_run(). */
