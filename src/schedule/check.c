@@ -67,6 +67,11 @@ struct runner { /* one rank */
     bool is_waiting, is_finished;
 };
 
+struct host {
+    int32_t waves;   /* published by all of its ranks */
+    int32_t arrived; /* ranks that have published the next one */
+};
+
 struct queue {    /* transfers of one (sender, receiver, channel) that wait for their match */
     uint64_t key; /* 0: free */
     int32_t head, tail;
@@ -94,6 +99,7 @@ struct prover {
     uint64_t queue_mask, queue_used;
     int32_t *ready;
     int32_t ready_count;
+    struct host *hosts;
     int32_t *host_start, *host_ranks; /* ranks of host h: host_ranks[host_start[h] .. h + 1) */
 };
 
@@ -579,29 +585,33 @@ static hvd_status_t run_channel(struct prover *p, int32_t thread)
 
 /* ---- waves ---- */
 
-static bool is_wave_complete(const struct prover *p, int32_t rank, int32_t wave)
+/* The wave that host `h` was waiting for is complete: who waits for it goes on. */
+static void wave_complete(struct prover *p, int32_t h)
 {
-    int32_t host = p->proof->topology->host[rank];
-    for (int32_t i = p->host_start[host]; i < p->host_start[host + 1]; i++)
-        if (p->runners[p->host_ranks[i]].published <= wave)
-            return false;
-    return true;
+    struct host *host = &p->hosts[h];
+    host->waves++;
+    host->arrived = 0;
+    for (int32_t i = p->host_start[h]; i < p->host_start[h + 1]; i++) {
+        struct runner *r = &p->runners[p->host_ranks[i]];
+        if (r->published > host->waves)
+            host->arrived++;
+        if (!r->is_waiting)
+            continue;
+        r->is_waiting = false;
+        make_ready(p, p->host_ranks[i] * (p->channels + 1) + p->channels);
+    }
 }
 
 static hvd_status_t run_publish(struct prover *p, int32_t rank, const struct step *step)
 {
     struct runner *r = &p->runners[rank];
-    int32_t host = p->proof->topology->host[rank];
+    int32_t h = p->proof->topology->host[rank];
     if (r->wave_base + step->wave != r->published)
         return refuse(p, rank, step, "waves must be published one after the other");
-    r->published++;
-    for (int32_t i = p->host_start[host]; i < p->host_start[host + 1]; i++) {
-        struct runner *other = &p->runners[p->host_ranks[i]];
-        if (!other->is_waiting)
-            continue;
-        other->is_waiting = false;
-        make_ready(p, p->host_ranks[i] * (p->channels + 1) + p->channels);
-    }
+    if (r->published++ == p->hosts[h].waves)
+        p->hosts[h].arrived++;
+    while (p->hosts[h].arrived == p->host_start[h + 1] - p->host_start[h])
+        wave_complete(p, h);
     return HVD_OK;
 }
 
@@ -612,7 +622,7 @@ static hvd_status_t run_await(struct prover *p, int32_t rank, const struct step 
     int32_t wave = r->wave_base + step->wave;
     if (wave >= r->published)
         return refuse(p, rank, step, "awaits a wave before publishing it");
-    if (!is_wave_complete(p, rank, wave)) {
+    if (wave >= p->hosts[p->proof->topology->host[rank]].waves) {
         r->is_waiting = true;
         return HVD_IN_PROGRESS;
     }
@@ -621,13 +631,54 @@ static hvd_status_t run_await(struct prover *p, int32_t rank, const struct step 
     return HVD_OK;
 }
 
-/* Where rank `rank` sees the scratch area of `peer` for the current collective. */
-static uint64_t sight_base(const struct prover *p, int32_t rank, int32_t peer, bool is_scratch)
+/* A memory of all ranks as rank `rank` sees it in the current collective. */
+struct view {
+    struct value *values;
+    struct mark *marks;
+    uint64_t stride, first; /* element 0 of rank r's is r * stride + first */
+    uint64_t limit;
+};
+
+static struct view view_of(const struct prover *p, int32_t rank, bool is_scratch, uint64_t offset)
 {
-    if (!is_scratch)
-        return work_base(p, peer);
     uint64_t area = (uint64_t)p->runners[rank].round & 1;
-    return (uint64_t)peer * 2 * p->scratch_count + area * p->scratch_count;
+    if (is_scratch)
+        return (struct view){p->scratch, p->scratch_marks, 2 * p->scratch_count,
+                             area * p->scratch_count + offset, p->scratch_count};
+    return (struct view){p->work, p->work_marks, p->count, offset, p->count};
+}
+
+static uint64_t view_at(const struct view *v, int32_t rank)
+{
+    return (uint64_t)rank * v->stride + v->first;
+}
+
+/* The ranks that a step reads from or writes to: all of the host, or one of them. */
+struct crew {
+    const int32_t *ranks;
+    int32_t count;
+};
+
+static bool touch_crew(const struct prover *p, const struct view *v, struct crew crew,
+                       uint64_t count, int32_t rank, bool is_write)
+{
+    bool is_ordered = true;
+    for (int32_t i = 0; i < crew.count; i++)
+        is_ordered &= touch(p, v->marks, view_at(v, crew.ranks[i]), count, rank, is_write);
+    return is_ordered;
+}
+
+static void reduce_crew(const struct step *step, const struct view *from, struct crew readers,
+                        const struct view *to, struct crew writers)
+{
+    for (uint64_t e = 0; e < step->count; e++) {
+        struct value v = from->values[view_at(from, readers.ranks[0]) + e];
+        for (int32_t i = 1; i < readers.count; i++)
+            v = value_combine(v, from->values[view_at(from, readers.ranks[i]) + e]);
+        v = value_final(v, step->is_final);
+        for (int32_t i = 0; i < writers.count; i++)
+            to->values[view_at(to, writers.ranks[i]) + e] = v;
+    }
 }
 
 static hvd_status_t run_host(struct prover *p, int32_t rank, const struct step *step)
@@ -635,41 +686,19 @@ static hvd_status_t run_host(struct prover *p, int32_t rank, const struct step *
     bool from_temp = step->kind == STEP_REDUCE_TEMP || step->kind == STEP_REDUCE_TEMP_ALL;
     bool to_temp = step->kind == STEP_REDUCE_TEMP_ALL, is_spread = step->kind == STEP_SPREAD;
     bool to_all = is_spread || to_temp || step->kind == STEP_REDUCE_ALL;
-    uint64_t from = from_temp ? step->source : step->offset;
-    uint64_t to = to_temp ? step->source : step->offset;
-    int32_t host = p->proof->topology->host[rank];
-    int32_t first = p->host_start[host], last = p->host_start[host + 1];
-    const struct value *source = from_temp ? p->scratch : p->work;
-    struct value *target = to_temp ? p->scratch : p->work;
-    bool is_ordered = true;
+    struct view from = view_of(p, rank, from_temp, from_temp ? step->source : step->offset);
+    struct view to = view_of(p, rank, to_temp, to_temp ? step->source : step->offset);
+    int32_t host = p->proof->topology->host[rank], first = p->host_start[host];
+    struct crew all = {p->host_ranks + first, p->host_start[host + 1] - first}, self = {&rank, 1};
 
-    if (!is_inside(from, step->count, from_temp ? p->scratch_count : p->count) ||
-        !is_inside(to, step->count, to_temp ? p->scratch_count : p->count))
+    if (!is_inside(from_temp ? step->source : step->offset, step->count, from.limit) ||
+        !is_inside(to_temp ? step->source : step->offset, step->count, to.limit))
         return refuse(p, rank, step, "outside of the buffer");
-    for (int32_t i = first; i < last; i++)
-        if (!is_spread || p->host_ranks[i] == rank)
-            is_ordered &= touch(p, from_temp ? p->scratch_marks : p->work_marks,
-                                sight_base(p, rank, p->host_ranks[i], from_temp) + from,
-                                step->count, rank, false);
-    for (int32_t i = first; i < last; i++)
-        if (p->host_ranks[i] == rank || to_all)
-            is_ordered &=
-                touch(p, to_temp ? p->scratch_marks : p->work_marks,
-                      sight_base(p, rank, p->host_ranks[i], to_temp) + to, step->count, rank, true);
+    bool is_ordered = touch_crew(p, &from, is_spread ? self : all, step->count, rank, false);
+    is_ordered &= touch_crew(p, &to, to_all ? all : self, step->count, rank, true);
     if (!is_ordered)
         return refuse(p, rank, step, "not ordered after another rank's access");
-    for (uint64_t e = 0; e < step->count; e++) {
-        struct value v =
-            source[sight_base(p, rank, is_spread ? rank : p->host_ranks[first], from_temp) + from +
-                   e];
-        for (int32_t i = first + 1; !is_spread && i < last; i++)
-            v = value_combine(v,
-                              source[sight_base(p, rank, p->host_ranks[i], from_temp) + from + e]);
-        v = value_final(v, step->is_final);
-        for (int32_t i = first; i < last; i++)
-            if (p->host_ranks[i] == rank || to_all)
-                target[sight_base(p, rank, p->host_ranks[i], to_temp) + to + e] = v;
-    }
+    reduce_crew(step, &from, is_spread ? self : all, &to, to_all ? all : self);
     return HVD_OK;
 }
 
@@ -956,6 +985,7 @@ static bool prover_alloc(struct prover *p)
     p->runners = os_alloc(os, n * sizeof *p->runners);
     p->threads = os_alloc(os, tasks * sizeof *p->threads);
     p->ready = os_alloc(os, tasks * sizeof *p->ready);
+    p->hosts = os_alloc(os, n * sizeof *p->hosts);
     p->host_start = os_alloc(os, (n + 2) * sizeof *p->host_start);
     p->host_ranks = os_alloc(os, 2 * n * sizeof *p->host_ranks);
     if (p->has_waves) {
@@ -966,7 +996,7 @@ static bool prover_alloc(struct prover *p)
         p->tags = os_alloc(os, (cells + 1) * sizeof *p->tags);
     if (p->work == NULL || p->scratch == NULL || p->expected == NULL || p->has_expected == NULL ||
         p->held == NULL || p->runners == NULL || p->threads == NULL || p->ready == NULL ||
-        p->host_start == NULL || p->host_ranks == NULL ||
+        p->host_start == NULL || p->hosts == NULL || p->host_ranks == NULL ||
         (p->has_waves && (p->work_marks == NULL || p->scratch_marks == NULL)) ||
         (p->channels > 1 && p->tags == NULL))
         return false;
@@ -976,9 +1006,10 @@ static bool prover_alloc(struct prover *p)
 
 static void prover_free(struct prover *p)
 {
-    void *const blocks[] = {p->work,    p->scratch, p->work_marks, p->scratch_marks, p->tags,
-                            p->runners, p->threads, p->expected,   p->has_expected,  p->held,
-                            p->flights, p->queues,  p->ready,      p->host_start,    p->host_ranks};
+    void *const blocks[] = {p->work,         p->scratch,    p->work_marks, p->scratch_marks,
+                            p->tags,         p->runners,    p->threads,    p->expected,
+                            p->has_expected, p->held,       p->flights,    p->queues,
+                            p->ready,        p->host_start, p->host_ranks, p->hosts};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         os_free(p->os, blocks[i]);
 }

@@ -26,7 +26,7 @@ struct ring {
 };
 
 /* Block `index`, counted around the ring; -size <= index <= size. */
-static struct slice ring_block(const struct ring *ring, int32_t index)
+static inline struct slice ring_block(const struct ring *ring, int32_t index)
 {
     if (index < 0)
         index += ring->size;
@@ -48,10 +48,16 @@ void build_ring(struct build *b)
     int32_t last = is_reverse ? (b->rank + 1) % n : (b->rank + n - 1) % n;
     struct ring ring = {build_partition(b->count, (uint64_t)n, b->element_bytes), b->base, n};
 
-    for (int32_t round = 0; round < n - 1; round++)
-        build_exchange_reduce(b, next, ring_block(&ring, place - round), last,
-                              ring_block(&ring, place - round - 1), false, round == n - 2);
-    for (int32_t round = 0; round < n - 1; round++)
-        build_exchange(b, next, ring_block(&ring, place + 1 - round), last,
-                       ring_block(&ring, place - round));
+    for (int32_t round = 0; round < n - 1; round++) {
+        struct slice out = ring_block(&ring, place - round);
+        struct slice in = ring_block(&ring, place - round - 1);
+        if (out.count + in.count > 0)
+            build_exchange_reduce(b, next, out, last, in, false, round == n - 2);
+    }
+    for (int32_t round = 0; round < n - 1; round++) {
+        struct slice out = ring_block(&ring, place + 1 - round);
+        struct slice in = ring_block(&ring, place - round);
+        if (out.count + in.count > 0)
+            build_exchange(b, next, out, last, in);
+    }
 }

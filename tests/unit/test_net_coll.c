@@ -197,7 +197,8 @@ static void transport_turn(struct world *w)
 
 struct world_options {
     const char *algorithm;
-    const int32_t *host; /* NULL: flat */
+    const int32_t *host;      /* NULL: flat */
+    const int32_t *pretended; /* what the group is told instead of `host` */
     int32_t host_count;
     int32_t set_id;
 };
@@ -278,6 +279,7 @@ static struct world *world_open(int32_t size, uint64_t seed, const struct world_
         for (int32_t j = 0; j < size; j++)
             w->routes[i][j] = i == j ? NULL : &w->fakes[i].base;
     }
+    const int32_t *told = options->pretended != NULL ? options->pretended : options->host;
     if (options->host != NULL)
         world_share(w, &config, options->host);
     for (int32_t i = 0; i < size; i++) {
@@ -287,8 +289,8 @@ static struct world *world_open(int32_t size, uint64_t seed, const struct world_
                               .size = size,
                               .self = i,
                               .ranks = ranks,
-                              .topology = {size, options->host != NULL ? options->host_count : size,
-                                           options->host != NULL ? options->host : ranks, 1}};
+                              .topology = {size, told != NULL ? options->host_count : size,
+                                           told != NULL ? told : ranks, 1}};
         if (net_coll_create(os_host(), &config, &routes, &group, &w->colls[i], &error) != HVD_OK)
             fail_msg("%s", error.text);
     }
@@ -642,6 +644,96 @@ static void test_two_level(void **state)
     two_level_check(uneven, 9, 3, 2);
     two_level_check(turns, 8, 3, 3);
     two_level_check(lone, 4, 2, 4);
+}
+
+/* ---- real shared memory, one thread per rank ---- */
+
+struct player {
+    struct world *w;
+    int32_t rank;
+    int failures;
+};
+
+static int play_one(struct player *player, const struct coll *coll)
+{
+    struct transport *t = shm_transport(player->w->shm[player->rank]);
+    struct net_coll *n = player->w->colls[player->rank];
+    struct error error = {0};
+    bool has_moved;
+    hvd_status_t status = net_coll_start(n, coll, &error);
+    while (status == HVD_OK || status == HVD_IN_PROGRESS) {
+        t->ops->progress(t, os_now_ns(os_host()));
+        status = net_coll_progress(n, &has_moved, &error);
+        if (status == HVD_OK)
+            return 0;
+        if (!has_moved)
+            os_host()->yield(os_host()->ctx);
+    }
+    return 1;
+}
+
+#define PLAY_COUNT 90001
+
+/* An allreduce by both levels, then an allgather and a broadcast over the bulk rings. */
+static void *play(void *arg)
+{
+    struct player *player = arg;
+    int32_t size = player->w->size, rank = player->rank;
+    float *in = memory(PLAY_COUNT, sizeof *in), *out = memory(PLAY_COUNT, sizeof *out);
+    float *all = memory((uint64_t)size * 100, sizeof *all);
+    uint64_t counts[RANKS_MAX];
+    for (int32_t i = 0; i < size; i++)
+        counts[i] = 100;
+    for (int turn = 0; turn < 20; turn++) {
+        uint64_t count = turn % 2 == 0 ? PLAY_COUNT : 11;
+        struct coll_part part = {in, out, count}, piece = {in, all, 100};
+        struct coll reduce = {HVD_ALLREDUCE, HVD_FLOAT32, HVD_SUM, 1, 0.5, 0, &part, 1, NULL, NULL};
+        struct coll gather = {HVD_ALLGATHER, HVD_FLOAT32, HVD_SUM, 1,   1, 0,
+                              &piece,        1,           counts,  NULL};
+        struct coll cast = {HVD_BROADCAST, HVD_FLOAT32, HVD_SUM, 1,    1,
+                            turn % size,   &part,       1,       NULL, NULL};
+        for (uint64_t i = 0; i < count; i++)
+            in[i] = (float)((uint64_t)rank + i % 50 + (uint64_t)turn);
+        player->failures += play_one(player, &reduce);
+        for (uint64_t i = 0; i < count; i++) {
+            float want = 0;
+            for (int32_t r = 0; r < size; r++)
+                want += (float)((uint64_t)r + i % 50 + (uint64_t)turn);
+            player->failures += out[i] != 0.5f * want;
+        }
+        player->failures += play_one(player, &cast);
+        for (uint64_t i = 0; i < count; i++)
+            player->failures +=
+                out[i] != (float)((uint64_t)(turn % size) + i % 50 + (uint64_t)turn);
+        player->failures += play_one(player, &gather);
+        for (uint64_t i = 0; i < count && i < 11; i++)
+            player->failures += all[(size - 1) * 100 + (int32_t)i] !=
+                                (float)((uint64_t)(size - 1) + i % 50 + (uint64_t)turn);
+    }
+    free(in);
+    free(out);
+    free(all);
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    static const int32_t together[] = {0, 0, 0, 0}, pretended[] = {0, 1, 0, 1};
+    struct player players[4];
+    pthread_t threads[4];
+    (void)state;
+    struct world_options options = {
+        .host = together, .pretended = pretended, .host_count = 2, .set_id = 2};
+    struct world *w = world_open(4, 1, &options);
+    for (int32_t i = 0; i < 4; i++) {
+        players[i] = (struct player){w, i, 0};
+        assert_int_equal(pthread_create(&threads[i], NULL, play, &players[i]), 0);
+    }
+    for (int32_t i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(players[i].failures, 0);
+    }
+    world_close(w);
 }
 
 /* ---- the other kinds ---- */
@@ -1076,11 +1168,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_allreduce_types), cmocka_unit_test(test_allreduce_sizes),
         cmocka_unit_test(test_allreduce_bits),  cmocka_unit_test(test_two_level),
-        cmocka_unit_test(test_allgather),       cmocka_unit_test(test_broadcast),
-        cmocka_unit_test(test_alltoall),        cmocka_unit_test(test_reducescatter),
-        cmocka_unit_test(test_barrier),         cmocka_unit_test(test_adasum),
-        cmocka_unit_test(test_adasum_refusals), cmocka_unit_test(test_reset),
-        cmocka_unit_test(test_dead_peer),       cmocka_unit_test(test_no_allocation),
+        cmocka_unit_test(test_threads),         cmocka_unit_test(test_allgather),
+        cmocka_unit_test(test_broadcast),       cmocka_unit_test(test_alltoall),
+        cmocka_unit_test(test_reducescatter),   cmocka_unit_test(test_barrier),
+        cmocka_unit_test(test_adasum),          cmocka_unit_test(test_adasum_refusals),
+        cmocka_unit_test(test_reset),           cmocka_unit_test(test_dead_peer),
+        cmocka_unit_test(test_no_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
