@@ -1,0 +1,640 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels.c - what the ops do: tensors into struct hvd_op, submit, and at the end the result or the
+ * error into TensorFlow.
+ *
+ * A kernel object belongs to one node of a graph and is called once per run of that node. A call
+ * lives from the kernel's start to its done callback; it holds the tensors. No thread ever waits
+ * here: hundreds of collectives can be in flight on two threads.
+ *
+ * Thread: collective_compute() by a thread of TensorFlow; call_alloc() and call_ended() by a thread
+ * of the library. Invariant: done runs exactly once per call, after every tensor handle is deleted.
+ * A node that is run again while it is still busy (iterations of a loop) waits for its own turn,
+ * because the name of an op stands for one tensor at a time.
+ * Start reading at collective_compute(). */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "done.h"
+#include "ops.h"
+
+static const char not_initialized[] = "Horovod has not been initialized; use hvd.init().";
+
+struct call;
+
+struct kernel {
+    const struct op_row *row;
+    int32_t reduce, root, set;
+    float prescale, postscale;
+    pthread_mutex_t lock; /* of the three below */
+    bool is_busy;
+    struct call *waiting_head, *waiting_tail;
+    char name[]; /* of the node, as the other ranks know it */
+};
+
+struct call {
+    struct kernel *kernel;
+    TF_OpKernelContext *context;
+    struct done done;
+    struct call *next;
+    int count;          /* tensors to communicate */
+    TF_Tensor *splits;  /* alltoall */
+    TF_Tensor **inputs; /* count; NULL where the output took the input's memory */
+    TF_Tensor *outputs[];
+};
+
+/* ---- errors ---- */
+
+static void context_fail(TF_OpKernelContext *context, TF_Code code, const char *text)
+{
+    TF_Status *status = tf.NewStatus();
+    tf.SetStatus(status, code, text);
+    tf.OpKernelContext_Failure(context, status);
+    tf.DeleteStatus(status);
+}
+
+static TF_Code code_of(hvd_status_t status)
+{
+    switch (hvd_status_class(status)) {
+    case HVD_CLASS_OK: return TF_OK;
+    case HVD_CLASS_PRECONDITION: return TF_FAILED_PRECONDITION;
+    case HVD_CLASS_ABORTED: return TF_ABORTED;
+    case HVD_CLASS_INVALID_ARGUMENT: return TF_INVALID_ARGUMENT;
+    case HVD_CLASS_UNKNOWN:
+    case HVD_CLASS_IN_PROGRESS: return TF_UNKNOWN;
+    }
+    return TF_UNKNOWN;
+}
+
+static void context_fail_status(TF_OpKernelContext *context, hvd_status_t status, const char *text)
+{
+    bool is_empty = text == NULL || text[0] == '\0';
+    context_fail(context, code_of(status), is_empty ? hvd_status_name(status) : text);
+}
+
+/* ---- tensors ---- */
+
+static bool dtype_of(TF_DataType type, hvd_dtype_t *ret_dtype)
+{
+    static const struct {
+        TF_DataType type;
+        hvd_dtype_t dtype;
+    } rows[] = {{TF_FLOAT, HVD_FLOAT32}, {TF_DOUBLE, HVD_FLOAT64},   {TF_INT32, HVD_INT32},
+                {TF_UINT8, HVD_UINT8},   {TF_INT16, HVD_INT16},      {TF_INT8, HVD_INT8},
+                {TF_INT64, HVD_INT64},   {TF_BOOL, HVD_BOOL},        {TF_UINT16, HVD_UINT16},
+                {TF_HALF, HVD_FLOAT16},  {TF_BFLOAT16, HVD_BFLOAT16}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (rows[i].type == type) {
+            *ret_dtype = rows[i].dtype;
+            return true;
+        }
+    return false;
+}
+
+struct shape {
+    int32_t ndim;
+    int64_t dims[HVD_DIMS_MAX];
+};
+
+/* The memory of a tensor; false if it has too many dimensions or a type we don't move. */
+static bool tensor_view(const TF_Tensor *tensor, struct shape *ret_shape, hvd_tensor_t *ret_view)
+{
+    int ndim = tf.NumDims(tensor);
+    if (ndim < 0 || ndim > HVD_DIMS_MAX || !dtype_of(tf.TensorType(tensor), &ret_view->dtype))
+        return false;
+    ret_shape->ndim = ndim;
+    for (int i = 0; i < ndim; i++)
+        ret_shape->dims[i] = tf.Dim(tensor, i);
+    ret_view->data = tf.TensorData(tensor);
+    ret_view->shape = ret_shape->dims;
+    ret_view->ndim = ndim;
+    ret_view->device = HVD_DEVICE_CPU;
+    return true;
+}
+
+static void tensor_drop(TF_Tensor **tensor)
+{
+    if (*tensor != NULL)
+        tf.DeleteTensor(*tensor);
+    *tensor = NULL;
+}
+
+/* ---- a call's life ---- */
+
+static struct call *call_create(struct kernel *kernel, TF_OpKernelContext *context, int count)
+{
+    size_t handles = (size_t)count * 2 * sizeof(TF_Tensor *);
+    struct call *call = calloc(1, sizeof *call + handles);
+    if (call == NULL)
+        return NULL;
+    call->kernel = kernel;
+    call->context = context;
+    call->count = count;
+    call->inputs = call->outputs + count;
+    return call;
+}
+
+static struct call *kernel_next(struct kernel *kernel)
+{
+    pthread_mutex_lock(&kernel->lock);
+    struct call *next = kernel->waiting_head;
+    if (next != NULL)
+        kernel->waiting_head = next->next;
+    else
+        kernel->is_busy = false;
+    pthread_mutex_unlock(&kernel->lock);
+    return next;
+}
+
+/* Ends the call and frees it. Gives the call of the same node that may start now, or NULL, in which
+ * case the kernel may be gone. */
+static struct call *call_finish(struct call *call)
+{
+    for (int i = 0; i < call->count; i++) {
+        tensor_drop(&call->inputs[i]);
+        tensor_drop(&call->outputs[i]);
+    }
+    tensor_drop(&call->splits);
+    struct call *next = kernel_next(call->kernel);
+    done_run(&call->done);
+    free(call);
+    return next;
+}
+
+static bool call_give_int(struct call *call, int output, const int32_t *values, int64_t count,
+                          bool is_scalar)
+{
+    TF_Status *status = tf.NewStatus();
+    size_t bytes = (size_t)count * sizeof *values;
+    TF_Tensor *tensor = tf.AllocateOutput(call->context, output, TF_INT32, &count,
+                                          is_scalar ? 0 : 1, bytes, status);
+    bool is_ok = tensor != NULL && tf.GetCode(status) == TF_OK;
+    if (is_ok && bytes > 0)
+        memcpy(tf.TensorData(tensor), values, bytes);
+    else if (!is_ok)
+        tf.OpKernelContext_Failure(call->context, status);
+    tensor_drop(&tensor);
+    tf.DeleteStatus(status);
+    return is_ok;
+}
+
+static void call_give_splits(struct call *call, hvd_handle_t handle)
+{
+    int32_t size = 0;
+    hvd_status_t status = hvd_process_set_size(call->kernel->set, &size);
+    int32_t *received = status == HVD_OK ? calloc((size_t)size + 1, sizeof *received) : NULL;
+    if (received != NULL)
+        status = hvd_result_splits(handle, 0, received);
+    if (received != NULL && status == HVD_OK)
+        call_give_int(call, 1, received, size, false);
+    else
+        context_fail_status(call->context, status == HVD_OK ? HVD_ERR_NO_MEMORY : status, "");
+    free(received);
+}
+
+/* What is known only at the end: who joined last, the rows received. */
+static void call_give_rest(struct call *call, hvd_handle_t handle)
+{
+    int32_t value = 0;
+    switch (call->kernel->row->kind) {
+    case HVD_JOIN:
+        value = hvd_result_rank(handle);
+        call_give_int(call, 0, &value, 1, true);
+        break;
+    case HVD_BARRIER: call_give_int(call, 0, &value, 1, true); break;
+    case HVD_ALLTOALL: call_give_splits(call, handle); break;
+    case HVD_ALLREDUCE:
+    case HVD_ALLGATHER:
+    case HVD_BROADCAST:
+    case HVD_REDUCESCATTER:
+    case HVD_KIND_COUNT: break;
+    }
+}
+
+static void call_start(struct call *call);
+
+static void call_ended(void *arg, hvd_handle_t handle, hvd_status_t status)
+{
+    struct call *call = arg;
+    if (status == HVD_OK)
+        call_give_rest(call, handle);
+    else
+        context_fail_status(call->context, status, hvd_error(handle));
+    struct call *next = call_finish(call);
+    if (next != NULL)
+        call_start(next);
+}
+
+/* Memory for output `index`, now that its size is known. */
+static void *call_alloc(void *arg, int32_t index, int32_t ndim, const int64_t *shape)
+{
+    struct call *call = arg;
+    TF_Tensor *input = call->inputs[index];
+    size_t bytes = 0;
+    hvd_dtype_t dtype;
+    if (dtype_of(tf.TensorType(input), &dtype))
+        bytes = hvd_dtype_bytes(dtype);
+    for (int32_t i = 0; i < ndim; i++)
+        bytes *= (size_t)shape[i];
+    TF_Status *status = tf.NewStatus();
+    tensor_drop(&call->outputs[index]);
+    call->outputs[index] =
+        tf.AllocateOutput(call->context, index, tf.TensorType(input), shape, ndim, bytes, status);
+    if (tf.GetCode(status) != TF_OK)
+        tensor_drop(&call->outputs[index]);
+    tf.DeleteStatus(status);
+    return call->outputs[index] != NULL ? tf.TensorData(call->outputs[index]) : NULL;
+}
+
+/* ---- from the kernel's inputs to struct hvd_op ---- */
+
+static void op_init(const struct kernel *kernel, hvd_op_t *op)
+{
+    hvd_op_init(op, kernel->row->kind);
+    op->flags = HVD_OP_AUTO_RELEASE;
+    op->name = kernel->name;
+    op->process_set = kernel->set;
+    op->root = kernel->root;
+    op->callback = call_ended;
+    if ((kernel->row->traits & OP_REDUCES) == 0)
+        return;
+    op->reduce = (hvd_reduce_t)kernel->reduce;
+    op->prescale = (double)kernel->prescale;
+    op->postscale = (double)kernel->postscale;
+}
+
+/* Allreduce, broadcast: into the input's own memory if nobody else needs it. */
+static void call_prepare_output(struct call *call, int i, const struct shape *shape, hvd_op_t *op,
+                                TF_Status *status)
+{
+    bool is_root = op->kind == HVD_BROADCAST && op->root == hvd_rank();
+    if (is_root) {
+        tf.SetOutput(call->context, i, call->inputs[i], status);
+        op->output = op->input;
+        return;
+    }
+    /* Our own handle counts as a user of the memory. */
+    tensor_drop(&call->inputs[i]);
+    int taken = -1;
+    call->outputs[i] = tf.ForwardInputOrAllocateOutput(call->context, &i, 1, i, shape->dims,
+                                                       shape->ndim, &taken, status);
+    if (tf.GetCode(status) != TF_OK)
+        return;
+    op->output = op->input;
+    op->output.data = tf.TensorData(call->outputs[i]);
+    if (taken < 0) {
+        tf.GetInput(call->context, i, &call->inputs[i], status);
+        if (tf.GetCode(status) == TF_OK)
+            op->input.data = tf.TensorData(call->inputs[i]);
+    } else {
+        op->input.data = op->output.data;
+    }
+}
+
+static void call_prepare(struct call *call, int i, struct shape *shape, hvd_op_t *op,
+                         TF_Status *status)
+{
+    const struct kernel *kernel = call->kernel;
+    op_init(kernel, op);
+    op->arg = call;
+    tf.GetInput(call->context, i, &call->inputs[i], status);
+    if (tf.GetCode(status) != TF_OK)
+        return;
+    if (!tensor_view(call->inputs[i], shape, &op->input)) {
+        tf.SetStatus(status, TF_INVALID_ARGUMENT,
+                     "Horovod supports neither this type nor more than 16 dimensions.");
+        return;
+    }
+    if ((kernel->row->traits & OP_KEEPS_SHAPE) != 0)
+        call_prepare_output(call, i, shape, op, status);
+    else
+        op->alloc_result = call_alloc;
+}
+
+static void call_prepare_splits(struct call *call, hvd_op_t *op, TF_Status *status)
+{
+    tf.GetInput(call->context, 1, &call->splits, status);
+    if (tf.GetCode(status) != TF_OK)
+        return;
+    if (tf.NumDims(call->splits) != 1) {
+        tf.SetStatus(status, TF_INVALID_ARGUMENT, "alltoall expects a 1D splits tensor");
+        return;
+    }
+    op->splits_count = (int32_t)tf.Dim(call->splits, 0);
+    op->splits = tf.TensorData(call->splits);
+}
+
+/* ---- submit ---- */
+
+/* The ops of one call and what their descriptions point to; needed until they are submitted. */
+struct batch {
+    hvd_op_t *ops;
+    struct shape *shapes;
+    char (*names)[HVD_NAME_MAX];
+};
+
+static void batch_free(struct batch *batch)
+{
+    free(batch->names);
+    free(batch->shapes);
+    free(batch->ops);
+}
+
+static bool batch_alloc(struct batch *batch, size_t count, bool is_group)
+{
+    *batch = (struct batch){.ops = calloc(count, sizeof *batch->ops),
+                            .shapes = calloc(count, sizeof *batch->shapes)};
+    if (is_group)
+        batch->names = calloc(count, sizeof *batch->names);
+    return batch->ops != NULL && batch->shapes != NULL && (!is_group || batch->names != NULL);
+}
+
+static void batch_name(struct batch *batch, const struct call *call)
+{
+    for (int i = 0; i < call->count; i++) {
+        int length = snprintf(batch->names[i], HVD_NAME_MAX, "%s_%dof%d", call->kernel->name, i + 1,
+                              call->count);
+        if (length > 0)
+            batch->ops[i].name = batch->names[i];
+    }
+}
+
+static bool batch_fill(struct batch *batch, struct call *call)
+{
+    TF_Status *status = tf.NewStatus();
+    for (int i = 0; i < call->count && tf.GetCode(status) == TF_OK; i++)
+        call_prepare(call, i, &batch->shapes[i], &batch->ops[i], status);
+    if (call->kernel->row->kind == HVD_ALLTOALL && tf.GetCode(status) == TF_OK)
+        call_prepare_splits(call, &batch->ops[0], status);
+    bool is_ok = tf.GetCode(status) == TF_OK;
+    if (!is_ok)
+        tf.OpKernelContext_Failure(call->context, status);
+    tf.DeleteStatus(status);
+    return is_ok;
+}
+
+/* True: the library has it, and it may have ended already. False: the context holds the error. */
+static bool call_submit(struct call *call)
+{
+    hvd_handle_t handle;
+    TF_OpKernelContext *context = call->context;
+    size_t count = (size_t)call->count;
+    bool is_group = (call->kernel->row->traits & OP_IS_GROUP) != 0;
+    struct batch batch;
+    bool is_submitted = false;
+    hvd_status_t status;
+    if (!batch_alloc(&batch, count > 0 ? count : 1, is_group)) {
+        context_fail(context, TF_RESOURCE_EXHAUSTED, "Out of memory.");
+        goto free_batch;
+    }
+    if (count == 0) {
+        op_init(call->kernel, batch.ops);
+        batch.ops[0].arg = call;
+    } else if (!batch_fill(&batch, call)) {
+        goto free_batch;
+    }
+    if (is_group) {
+        batch_name(&batch, call);
+        status = hvd_submit_group(batch.ops, count, &handle);
+    } else {
+        status = hvd_submit(batch.ops, &handle);
+    }
+    is_submitted = status == HVD_OK;
+    if (!is_submitted)
+        context_fail_status(context, status, hvd_last_error());
+free_batch:
+    batch_free(&batch);
+    return is_submitted;
+}
+
+/* Submits the call, or ends it with an error and goes on with the next of the same node. */
+static void call_start(struct call *call)
+{
+    while (call != NULL && !call_submit(call))
+        call = call_finish(call);
+}
+
+static void collective_compute(void *object, TF_OpKernelContext *context,
+                               TF_AsyncOpKernelDoneCallback *callback)
+{
+    struct kernel *kernel = object;
+    struct done done;
+    done_take(&done, callback);
+    bool is_plain = (kernel->row->traits & OP_IS_PLAIN) != 0;
+    int count = is_plain ? 0 : kernel->row->kind == HVD_ALLTOALL ? 1 : tf.NumInputs(context);
+    struct call *call = hvd_is_initialized() ? call_create(kernel, context, count) : NULL;
+    if (call == NULL) {
+        if (hvd_is_initialized())
+            context_fail(context, TF_RESOURCE_EXHAUSTED, "Out of memory.");
+        else
+            context_fail(context, TF_FAILED_PRECONDITION, not_initialized);
+        done_run(&done);
+        return;
+    }
+    call->done = done;
+    pthread_mutex_lock(&kernel->lock);
+    bool must_wait = kernel->is_busy;
+    if (must_wait && kernel->waiting_head != NULL)
+        kernel->waiting_tail->next = call;
+    else if (must_wait)
+        kernel->waiting_head = call;
+    if (must_wait)
+        kernel->waiting_tail = call;
+    kernel->is_busy = true;
+    pthread_mutex_unlock(&kernel->lock);
+    if (!must_wait)
+        call_start(call);
+}
+
+/* ---- kernel objects ---- */
+
+static void read_attributes(struct kernel *kernel, TF_OpKernelConstruction *construction,
+                            TF_Status *status)
+{
+    uint32_t traits = kernel->row->traits;
+    if ((traits & OP_REDUCES) != 0) {
+        tf.OpKernelConstruction_GetAttrInt32(construction, "reduce_op", &kernel->reduce, status);
+        tf.OpKernelConstruction_GetAttrFloat(construction, "prescale_factor", &kernel->prescale,
+                                             status);
+        tf.OpKernelConstruction_GetAttrFloat(construction, "postscale_factor", &kernel->postscale,
+                                             status);
+    }
+    if ((traits & OP_HAS_ROOT) != 0)
+        tf.OpKernelConstruction_GetAttrInt32(construction, "root_rank", &kernel->root, status);
+    if ((traits & OP_HAS_SET) != 0)
+        tf.OpKernelConstruction_GetAttrInt32(construction, "process_set_id", &kernel->set, status);
+}
+
+static TF_StringView read_name(const struct op_row *row, TF_OpKernelConstruction *construction,
+                               TF_Status *status)
+{
+    TF_StringView name = tf.OpKernelConstruction_GetName(construction);
+    unsigned char is_scope_ignored = 0;
+    if ((row->traits & OP_HAS_SCOPE) != 0)
+        tf.OpKernelConstruction_GetAttrBool(construction, "ignore_name_scope", &is_scope_ignored,
+                                            status);
+    if (!is_scope_ignored)
+        return name;
+    for (size_t i = name.len; i > 0; i--)
+        if (name.data[i - 1] == '/')
+            return (TF_StringView){name.data + i, name.len - i};
+    return name;
+}
+
+static void collective_delete(void *object)
+{
+    struct kernel *kernel = object;
+    if (kernel == NULL)
+        return;
+    pthread_mutex_destroy(&kernel->lock);
+    free(kernel);
+}
+
+static void *collective_create(const struct op_row *row, TF_OpKernelConstruction *construction)
+{
+    TF_Status *status = tf.NewStatus();
+    TF_StringView name = read_name(row, construction, status);
+    struct kernel *kernel = calloc(1, sizeof *kernel + name.len + 1);
+    if (kernel == NULL) {
+        tf.SetStatus(status, TF_RESOURCE_EXHAUSTED, "Out of memory.");
+        goto check_status;
+    }
+    pthread_mutex_init(&kernel->lock, NULL);
+    kernel->row = row;
+    memcpy(kernel->name, name.data, name.len);
+    if (tf.GetCode(status) == TF_OK)
+        read_attributes(kernel, construction, status);
+check_status:
+    if (tf.GetCode(status) != TF_OK) {
+        tf.OpKernelConstruction_Failure(construction, status);
+        collective_delete(kernel);
+        kernel = NULL;
+    }
+    tf.DeleteStatus(status);
+    return kernel;
+}
+
+/* TensorFlow does not tell a constructor which op it is for, so each row has its own. */
+#define CREATE(index)                                                                              \
+    static void *create_##index(TF_OpKernelConstruction *construction)                             \
+    {                                                                                              \
+        return collective_create(&definitions_rows()[index], construction);                        \
+    }
+CREATE(0)
+CREATE(1)
+CREATE(2)
+CREATE(3)
+CREATE(4)
+CREATE(5)
+CREATE(6)
+CREATE(7)
+CREATE(8)
+CREATE(9)
+
+static const tf_create_fn creators[] = {create_0, create_1, create_2, create_3, create_4,
+                                        create_5, create_6, create_7, create_8, create_9};
+
+/* ---- questions: answered at once ---- */
+
+static void *question_create(TF_OpKernelConstruction *construction)
+{
+    int32_t *set = calloc(1, sizeof *set);
+    if (set == NULL)
+        return NULL;
+    TF_Status *status = tf.NewStatus();
+    tf.OpKernelConstruction_GetAttrInt32(construction, "process_set_id", set, status);
+    tf.DeleteStatus(status); /* not every question has it; the global set then */
+    return set;
+}
+
+static void question_answer(TF_OpKernelContext *context, int32_t value)
+{
+    if (!hvd_is_initialized()) {
+        context_fail(context, TF_FAILED_PRECONDITION, not_initialized);
+        return;
+    }
+    struct call call = {.context = context};
+    call_give_int(&call, 0, &value, 1, true);
+}
+
+enum { SET_UNKNOWN = -3 }; /* the answer that scripts know for a set that does not exist */
+
+static void size_compute(void *object, TF_OpKernelContext *context)
+{
+    const int32_t *set = object;
+    int32_t size = 0;
+    if (hvd_process_set_size(set != NULL ? *set : 0, &size) != HVD_OK)
+        size = SET_UNKNOWN;
+    question_answer(context, size);
+}
+
+static void included_compute(void *object, TF_OpKernelContext *context)
+{
+    const int32_t *set = object;
+    int32_t id = set != NULL ? *set : 0, size = 0, rank = 0;
+    int32_t answer = hvd_process_set_rank(id, &rank) == HVD_OK;
+    if (hvd_process_set_size(id, &size) != HVD_OK)
+        answer = SET_UNKNOWN;
+    question_answer(context, answer);
+}
+
+static void local_size_compute(void *object, TF_OpKernelContext *context)
+{
+    (void)object;
+    question_answer(context, hvd_local_size());
+}
+
+static void rank_compute(void *object, TF_OpKernelContext *context)
+{
+    (void)object;
+    question_answer(context, hvd_rank());
+}
+
+static void local_rank_compute(void *object, TF_OpKernelContext *context)
+{
+    (void)object;
+    question_answer(context, hvd_local_rank());
+}
+
+static const struct {
+    const char *name;
+    tf_compute_fn compute;
+} questions[] = {{"HorovodSize", size_compute},
+                 {"HorovodProcessSetIncluded", included_compute},
+                 {"HorovodLocalSize", local_size_compute},
+                 {"HorovodRank", rank_compute},
+                 {"HorovodLocalRank", local_rank_compute}};
+
+/* ---- registration ---- */
+
+static const char *add(const char *name, TF_KernelBuilder *builder, char *ret_text,
+                       size_t text_bytes)
+{
+    TF_Status *status = tf.NewStatus();
+    tf.RegisterKernelBuilder(name, builder, status);
+    const char *error = NULL;
+    if (tf.GetCode(status) != TF_OK) {
+        snprintf(ret_text, text_bytes, "kernel %s: %s", name, tf.Message(status));
+        error = ret_text;
+    }
+    tf.DeleteStatus(status);
+    return error;
+}
+
+const char *kernels_register(char *ret_text, size_t text_bytes)
+{
+    const char *error = NULL;
+    const struct op_row *rows = definitions_rows();
+    for (size_t i = 0; i < sizeof creators / sizeof creators[0] && error == NULL; i++)
+        error = add(rows[i].name,
+                    tf.NewAsyncKernelBuilder(rows[i].name, "CPU", creators[i], collective_compute,
+                                             collective_delete),
+                    ret_text, text_bytes);
+    for (size_t i = 0; i < sizeof questions / sizeof questions[0] && error == NULL; i++)
+        error = add(questions[i].name,
+                    tf.NewKernelBuilder(questions[i].name, "CPU", question_create,
+                                        questions[i].compute, free),
+                    ret_text, text_bytes);
+    return error;
+}
