@@ -2,15 +2,9 @@
 /* test_sim_net.c - the simulated network: order, matching, faults, and one run per seed.
  *
  * Start reading at struct world: a few ranks with their logs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "transport_conformance.h"
 
-#include <cmocka.h>
+#include <stdio.h>
 
 #include "base/os.h"
 #include "transport/sim/sim_net.h"
@@ -549,9 +543,57 @@ static void test_bad_arguments(void **state)
     sim_net_destroy(NULL);
 }
 
+/* --- conformance; all but sleeping, for which there is no poller --- */
+
+static void pair_open(struct conformance_pair *pair)
+{
+    const struct sim_net_options options = small(14, 2);
+    struct sim_net *net = sim_net_create(os_host(), &options);
+
+    assert_non_null(net);
+    for (int32_t i = 0; i < 2; i++) {
+        pair->end[i] = sim_net_open(net, i, &pair->events[i]);
+        pair->rank[i] = i;
+    }
+    pair->ctx = net;
+}
+
+static void pair_close(struct conformance_pair *pair)
+{
+    sim_net_destroy(pair->ctx);
+}
+
+static bool pair_turn(struct conformance_pair *pair, int end)
+{
+    struct sim_net *net = pair->ctx;
+
+    sim_net_advance(net, sim_net_now_ns(net) + 10000);
+    return pair->end[end]->ops->progress(pair->end[end], sim_net_now_ns(net));
+}
+
+/* A crash loses what is on its way; what has arrived stays. */
+static void pair_crash(struct conformance_pair *pair, int end)
+{
+    struct sim_net *net = pair->ctx;
+
+    while (sim_net_advance(net, sim_net_now_ns(net) + 1000000)) {}
+    sim_net_crash(net, end);
+    pair->end[end] = NULL;
+}
+
+static struct conformance conformance = {pair_open, pair_close, pair_turn, pair_crash};
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(conformance_order, &conformance),
+        cmocka_unit_test_prestate(conformance_size_limit, &conformance),
+        cmocka_unit_test_prestate(conformance_backpressure, &conformance),
+        cmocka_unit_test_prestate(conformance_bulk_sizes, &conformance),
+        cmocka_unit_test_prestate(conformance_streams, &conformance),
+        cmocka_unit_test_prestate(conformance_unposted, &conformance),
+        cmocka_unit_test_prestate(conformance_cancel, &conformance),
+        cmocka_unit_test_prestate(conformance_peer_down, &conformance),
         cmocka_unit_test(test_messages_keep_order_per_peer),
         cmocka_unit_test(test_time_stops_at_the_limit),
         cmocka_unit_test(test_bulk_sizes_and_streams),

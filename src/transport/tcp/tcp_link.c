@@ -59,8 +59,6 @@ static bool queue_reserve(struct tcp_control *control, size_t n)
 
 static void queue_add(struct tcp_control *control, const void *bytes, size_t n)
 {
-    if (n == 0)
-        return;
     memcpy(control->out + control->out_end, bytes, n);
     control->out_end += n;
 }
@@ -86,8 +84,9 @@ static hvd_status_t send_or_queue(struct tcp_peer *peer, uint8_t *head, const vo
         queue_add(control, head + sent, TCP_CONTROL_HEAD - sent);
         sent = TCP_CONTROL_HEAD;
     }
-    queue_add(control, (const uint8_t *)bytes + (sent - TCP_CONTROL_HEAD),
-              n - (sent - TCP_CONTROL_HEAD));
+    if (n > 0)
+        queue_add(control, (const uint8_t *)bytes + (sent - TCP_CONTROL_HEAD),
+                  n - (sent - TCP_CONTROL_HEAD));
     tcp_conn_poll(&control->conn, true);
     return HVD_OK;
 }
