@@ -95,7 +95,7 @@ static struct world *world_new(int32_t count, int64_t flows)
     return world;
 }
 
-static void world_listen(struct world *world)
+static void world_listen_at(struct world *world, bool is_single_host)
 {
     struct endpoint self[RANKS_MAX] = {0};
 
@@ -104,9 +104,9 @@ static void world_listen(struct world *world)
 
         self[i].rank = i;
         snprintf(self[i].host_name, sizeof self[i].host_name, "host%d", i);
-        assert_int_equal(
-            tcp_create(os_host(), &rank->config, i, true, &self[i], &rank->tcp, &rank->error),
-            HVD_OK);
+        assert_int_equal(tcp_create(os_host(), &rank->config, i, is_single_host, &self[i],
+                                    &rank->tcp, &rank->error),
+                         HVD_OK);
         assert_true(self[i].address_count > 0);
         assert_int_not_equal(self[i].tcp_port, 0);
     }
@@ -115,6 +115,11 @@ static void world_listen(struct world *world)
         for (int32_t j = 0; j < world->count; j++)
             world->ranks[i].wanted[j] = true;
     }
+}
+
+static void world_listen(struct world *world)
+{
+    world_listen_at(world, true);
 }
 
 static void *connect_rank(void *arg)
@@ -663,6 +668,24 @@ static void test_first_proven_address_wins(void **state)
     world_free(world);
 }
 
+/* As between hosts: every address of every interface is offered and dialed. */
+static void test_all_interfaces(void **state)
+{
+    struct world *world = world_new(4, 2);
+
+    (void)state;
+    world_listen_at(world, false);
+    world_connect(world);
+    for (int32_t i = 0; i < 4; i++)
+        assert_int_equal(world->ranks[i].status, HVD_OK);
+    for (int32_t i = 1; i < 4; i++)
+        assert_int_equal(end_of(world, i)->ops->message_send(end_of(world, i), 0, "x", 1), HVD_OK);
+    for (int i = 0; i < TURNS_MAX && world->ranks[0].messages < 3; i++)
+        turn(world);
+    assert_int_equal(world->ranks[0].messages, 3);
+    world_free(world);
+}
+
 static void test_which_addresses(void **state)
 {
     struct config config = {.timeout_s = 1, .tcp_flows = 1};
@@ -1044,6 +1067,7 @@ int main(void)
         cmocka_unit_test(test_garbage_on_the_port),
         cmocka_unit_test(test_silence_on_the_port),
         cmocka_unit_test(test_first_proven_address_wins),
+        cmocka_unit_test(test_all_interfaces),
         cmocka_unit_test(test_which_addresses),
         cmocka_unit_test(test_flipped_bit_in_bulk),
         cmocka_unit_test(test_flipped_bit_in_message),
