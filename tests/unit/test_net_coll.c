@@ -21,6 +21,7 @@
 #include <cmocka.h>
 
 #include "backend/native/native.h"
+#include "base/fault.h"
 #include "reduce/reduce.h"
 #include "transport/shm/shm.h"
 
@@ -1146,6 +1147,59 @@ static void test_dead_peer(void **state)
     world_close(w);
 }
 
+/* One rank from creation to its first transfers; returns the first error. */
+static hvd_status_t begin_alone(struct world *w, const struct os *os, const struct coll *coll)
+{
+    static const int32_t ranks[] = {0, 1};
+    struct config config = {.local_size = -1};
+    struct native_routes routes = {w->routes[0], 2, 0, NULL};
+    struct group group = {.size = 2, .ranks = ranks, .topology = {2, 2, ranks, 1}};
+    struct net_coll *n = NULL;
+    struct error error = {0};
+    bool has_moved;
+    hvd_status_t status = net_coll_create(os, &config, &routes, &group, &n, &error);
+    if (status != HVD_OK)
+        return status;
+    status = net_coll_start(n, coll, &error);
+    for (int i = 0; i < 3 && status >= 0; i++)
+        status = net_coll_progress(n, &has_moved, &error);
+    net_coll_destroy(n);
+    while (w->late_count > 0)
+        transport_turn(w);
+    for (size_t i = 0; i < w->listed_count; i++)
+        list_drop(&w->listed[i]->sends, NULL);
+    return status;
+}
+
+/* Every allocation fails once: a clean error each time, nothing left behind. */
+static void test_no_memory(void **state)
+{
+    static const hvd_kind_t kinds[] = {HVD_ALLREDUCE, HVD_ALLGATHER, HVD_REDUCESCATTER,
+                                       HVD_ALLTOALL,  HVD_BARRIER,   HVD_ALLREDUCE};
+    float in[64] = {0}, out[2][64];
+    uint64_t counts[4] = {16, 16, 16, 16};
+    struct coll_part parts[2] = {{in, out[0], 32}, {in + 32, out[1], 32}};
+    (void)state;
+    struct world *w = world_open(2, 1, &(struct world_options){0});
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        struct coll coll = {
+            kinds[k], HVD_FLOAT32, k == 5 ? HVD_ADASUM : HVD_SUM, 1, 0.5, 0, parts, 2,
+            counts,   counts};
+        for (uint64_t fail_at = 1;; fail_at++) {
+            struct fault_os *fault = fault_os_create(os_host(), fail_at);
+            assert_non_null(fault);
+            hvd_status_t status = begin_alone(w, fault_os_table(fault), &coll);
+            bool has_failed = fault_os_failures(fault) > 0;
+            fault_os_destroy(fault);
+            assert_int_equal(status, has_failed ? HVD_ERR_NO_MEMORY : HVD_IN_PROGRESS);
+            if (!has_failed)
+                break;
+            assert_true(fail_at < 100);
+        }
+    }
+    world_close(w);
+}
+
 /* Once warm, nothing is allocated. */
 static void test_no_allocation(void **state)
 {
@@ -1173,7 +1227,7 @@ int main(void)
         cmocka_unit_test(test_reducescatter),   cmocka_unit_test(test_barrier),
         cmocka_unit_test(test_adasum),          cmocka_unit_test(test_adasum_refusals),
         cmocka_unit_test(test_reset),           cmocka_unit_test(test_dead_peer),
-        cmocka_unit_test(test_no_allocation),
+        cmocka_unit_test(test_no_allocation),   cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
