@@ -164,23 +164,6 @@ static void on_message(void *ctx, int32_t peer, const void *bytes, size_t n)
         negotiate_message(set, index, &head, &r, bytes, n);
 }
 
-static void tell_broken(struct procset *set, hvd_status_t status, const char *text)
-{
-    uint8_t bytes[HVD_ERROR_MAX + 64];
-    struct writer w;
-    struct message_head head = {.type = MESSAGE_ABORT,
-                                .set = (uint16_t)set->id,
-                                .incarnation = set->incarnation,
-                                .generation = set->generation};
-    writer_init(&w, bytes, sizeof bytes);
-    head_put(&w, &head);
-    put_u32(&w, (uint32_t)status);
-    put_text(&w, text);
-    for (int32_t i = 0; i < set->size && !w.bad; i++)
-        if (i != set->self)
-            engine_send(set->engine, set->ranks[i], bytes, w.used);
-}
-
 static void on_peer_down(void *ctx, int32_t peer, hvd_status_t status, const char *why)
 {
     struct engine *engine = ctx;
@@ -202,9 +185,7 @@ static void on_peer_down(void *ctx, int32_t peer, hvd_status_t status, const cha
                      (double)(engine->now_ns - set->pending_head->submit_ns) / 1e9);
         snprintf(text, sizeof text, "%s is gone: %s.%s", name, why, op_text);
         LOG_AT(engine->log, LOG_DEBUG, "%s", text);
-        if (!set->group.is_one_host)
-            tell_broken(set, status, text);
-        negotiate_set_broken(set, status, text);
+        negotiate_set_broken(set, status, text, true);
     }
 }
 
@@ -227,11 +208,8 @@ void engine_stop(struct engine *engine, hvd_status_t status, const char *text, b
     atomic_store(&engine->is_stopped, true);
     flight_note(engine->flight, engine->now_ns, FLIGHT_SHUTDOWN, 0, (int32_t)status, text);
     queue_drain(engine);
-    for (int32_t i = 0; i < engine->member_count; i++) {
-        if (is_told && engine->members[i]->broken == HVD_OK)
-            tell_broken(engine->members[i], status, text);
-        negotiate_set_broken(engine->members[i], status, text);
-    }
+    for (int32_t i = 0; i < engine->member_count; i++)
+        negotiate_set_broken(engine->members[i], status, text, is_told);
 }
 
 void engine_shutdown_ask(struct engine *engine)

@@ -169,7 +169,8 @@ void negotiate_generation(
 void negotiate_down(struct procset *set, enum message_type type, const void *body, size_t n);
 void negotiate_up(struct procset *set, enum message_type type, const void *body, size_t n);
 void negotiate_again(struct procset *set); /* announce all pending ops anew (generation changed) */
-void negotiate_set_broken(struct procset *set, hvd_status_t status, const char *text);
+/* The set is dead; the other members are told the cause if is_told. */
+void negotiate_set_broken(struct procset *set, hvd_status_t status, const char *text, bool is_told);
 
 /* coordinator.c: the root's half */
 hvd_status_t coordinator_create(struct procset *set, struct coordinator **ret);

@@ -285,9 +285,10 @@ static void finish(struct procset *set, hvd_status_t status, const char *text)
 
 static void fail(struct procset *set, hvd_status_t status, const char *text)
 {
-    finish(set, status, text);
     if (status <= HVD_ERR_LINK)
-        negotiate_set_broken(set, status, text);
+        negotiate_set_broken(set, status, text, true);
+    else
+        finish(set, status, text);
 }
 
 hvd_status_t execute_begin(struct procset *set, const struct batch *batch)

@@ -423,7 +423,7 @@ static void apply_items(struct procset *set, const void *items, size_t n)
         if (apply_item(set, &r))
             continue;
         negotiate_set_broken(set, HVD_ERR_CORRUPT,
-                             "A response of the coordinator could not be understood.");
+                             "A response of the coordinator could not be understood.", true);
         return;
     }
 }
@@ -509,7 +509,7 @@ static void on_abort(struct procset *set, struct reader *r)
     int32_t status = (int32_t)get_u32(r);
     get_text(r, text, sizeof text);
     if (!r->bad && status < 0)
-        negotiate_set_broken(set, (hvd_status_t)status, text);
+        negotiate_set_broken(set, (hvd_status_t)status, text, false);
 }
 
 static int32_t child_number(const struct procset *set, int32_t index)
@@ -572,10 +572,30 @@ void negotiate_message(struct procset *set, int32_t from, const struct message_h
 
 /* ---- the end of a set ---- */
 
-void negotiate_set_broken(struct procset *set, hvd_status_t status, const char *text)
+/* Who hears the cause from us before it sees the links close knows the right culprit. */
+static void tell_broken(struct procset *set, hvd_status_t status, const char *text)
+{
+    uint8_t bytes[HVD_ERROR_MAX + 64];
+    struct writer w;
+    struct message_head head = {.type = MESSAGE_ABORT,
+                                .set = (uint16_t)set->id,
+                                .incarnation = set->incarnation,
+                                .generation = set->generation};
+    writer_init(&w, bytes, sizeof bytes);
+    head_put(&w, &head);
+    put_u32(&w, (uint32_t)status);
+    put_text(&w, text);
+    for (int32_t i = 0; i < set->size && !w.bad; i++)
+        if (i != set->self)
+            engine_send(set->engine, set->ranks[i], bytes, w.used);
+}
+
+void negotiate_set_broken(struct procset *set, hvd_status_t status, const char *text, bool is_told)
 {
     if (set->broken != HVD_OK)
         return;
+    if (is_told)
+        tell_broken(set, status, text);
     pthread_mutex_lock(&set->engine->submit_lock);
     set->broken = status;
     size_t n = strlen(text);

@@ -150,10 +150,32 @@ static void process_check(struct shm *shm)
         peer_gone(shm, peer);
 }
 
+/* Others may have told us already why a peer left; their messages come first, so that the cause is
+ * known before its consequences. */
+static void rings_drain(struct shm *shm)
+{
+    for (int32_t i = 0; i < shm->peer_count; i++)
+        if (i != shm->local && shm->peers[i].is_up)
+            shm_peer_progress(shm, &shm->peers[i]);
+}
+
+static bool has_untold(const struct shm *shm)
+{
+    for (int32_t i = 0; i < shm->peer_count; i++) {
+        const struct shm_peer *peer = &shm->peers[i];
+        if (i != shm->local && !peer->is_up && !peer->is_down_told && peer->down.status != HVD_OK)
+            return true;
+    }
+    return false;
+}
+
 static bool downs_tell(struct shm *shm)
 {
     const struct os *os = shm->base.os;
     bool has_told = false;
+    if (!has_untold(shm))
+        return false;
+    rings_drain(shm);
     for (int32_t i = 0; i < shm->peer_count; i++) {
         struct shm_peer *peer = &shm->peers[i];
         if (i == shm->local || peer->is_up || peer->is_down_told || peer->down.status == HVD_OK)

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_mp_faults.c - what happens to the others when a rank dies, stops, leaves early, or does
+ * something else than they do: an error that names it, in time, and never a hang. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "mp/mp.h"
+
+static hvd_status_t allreduce(float *x, int64_t count, const char *name, hvd_handle_t *handle,
+                              int64_t timeout_ms)
+{
+    hvd_op_t op;
+    hvd_op_init(&op, HVD_ALLREDUCE);
+    op.name = name;
+    op.input = (hvd_tensor_t){
+        .data = x, .shape = &count, .ndim = 1, .dtype = HVD_FLOAT32, .device = HVD_DEVICE_CPU};
+    op.output = op.input;
+    hvd_status_t status = hvd_submit(&op, handle);
+    return status == HVD_OK ? hvd_wait(*handle, timeout_ms) : status;
+}
+
+static int body_killed(int rank, int size, void *arg)
+{
+    int victim = *(int *)arg % size;
+    static float data[100000];
+    hvd_handle_t handle = 0;
+    for (int step = 0;; step++) {
+        if (rank == victim && step == 20)
+            raise(SIGKILL);
+        hvd_status_t status =
+            allreduce(data, step % 2 == 0 ? 10 : 100000, step % 2 == 0 ? "a" : "b", &handle, 20000);
+        if (status == HVD_OK) {
+            hvd_release(handle);
+            continue;
+        }
+        MP_CHECK(rank != victim && step >= 18);
+        MP_CHECK(status == HVD_ERR_PEER_DEAD);
+        char expected[32];
+        snprintf(expected, sizeof expected, "rank %d ", victim);
+        char text[HVD_ERROR_MAX];
+        snprintf(text, sizeof text, "%s", hvd_last_error());
+        if (text[0] == '\0')
+            snprintf(text, sizeof text, "%s", hvd_error(handle));
+        MP_CHECK(strstr(text, expected) != NULL);
+        /* and the next one fails at once, with the same cause */
+        MP_CHECK(allreduce(data, 10, "c", &handle, 20000) == HVD_ERR_PEER_DEAD);
+        return 0;
+    }
+}
+
+static void test_killed(void **state)
+{
+    (void)state;
+    for (int size = 2; size <= 4; size++)
+        for (int victim = 0; victim < size; victim++) {
+            struct mp_options options = {.expected_signal_rank = victim};
+            assert_int_equal(mp_run_with(size, body_killed, &victim, &options), 0);
+        }
+}
+
+/* One rank leaves: the others' pending op ends with the shut-down error. */
+static int body_early(int rank, int size, void *arg)
+{
+    (void)size;
+    (void)arg;
+    float x = 1.0f;
+    hvd_handle_t handle = 0;
+    MP_CHECK(allreduce(&x, 1, "both", &handle, 20000) == HVD_OK);
+    hvd_release(handle);
+    if (rank == 0)
+        return 0;
+    MP_CHECK(allreduce(&x, 1, "alone", &handle, 20000) == HVD_ERR_SHUTDOWN);
+    MP_CHECK(hvd_is_initialized());
+    MP_CHECK(hvd_size() == size);
+    MP_CHECK(allreduce(&x, 1, "later", &handle, 20000) == HVD_ERR_SHUTDOWN);
+    return 0;
+}
+
+static void test_early(void **state)
+{
+    (void)state;
+    for (int size = 2; size <= 4; size++)
+        assert_int_equal(mp_run(size, body_early, NULL), 0);
+}
+
+/* A limit for the others' patience: the culprit is named. */
+static int body_missing(int rank, int size, void *arg)
+{
+    (void)arg;
+    float x = 1.0f;
+    hvd_handle_t handle = 0;
+    MP_CHECK(mp_init() == HVD_OK);
+    if (rank == size - 1) {
+        sleep(4);
+        return 0;
+    }
+    MP_CHECK(allreduce(&x, 1, "lonely", &handle, 20000) == HVD_ERR_PEER_HUNG);
+    char expected[32];
+    snprintf(expected, sizeof expected, "rank %d ", size - 1);
+    MP_CHECK(strstr(hvd_error(handle), expected) != NULL);
+    MP_CHECK(strstr(hvd_error(handle), "lonely") != NULL);
+    return 0;
+}
+
+static void test_missing(void **state)
+{
+    (void)state;
+    struct mp_options options = {.is_init_left = true, .expected_signal_rank = -1};
+    setenv("HOROVOD_HUNG_WARN_SECONDS", "1", 1);
+    setenv("HOROVOD_HUNG_ERROR_SECONDS", "2", 1);
+    for (int size = 2; size <= 3; size++)
+        assert_int_equal(mp_run_with(size, body_missing, NULL, &options), 0);
+    unsetenv("HOROVOD_HUNG_WARN_SECONDS");
+    unsetenv("HOROVOD_HUNG_ERROR_SECONDS");
+}
+
+/* A child forked after init has no Horovod; the parent's goes on. */
+static int body_fork(int rank, int size, void *arg)
+{
+    (void)arg;
+    (void)rank;
+    float x = 1.0f;
+    hvd_handle_t handle = 0;
+    for (int i = 0; i < 3; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            bool is_fine = !hvd_is_initialized() && hvd_rank() == -1;
+            hvd_shutdown();
+            _exit(is_fine ? 0 : 1);
+        }
+        int status = 0;
+        MP_CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) &&
+                 WEXITSTATUS(status) == 0);
+        x = 1.0f;
+        MP_CHECK(allreduce(&x, 1, "still", &handle, 20000) == HVD_OK && x == (float)size);
+        hvd_release(handle);
+    }
+    return 0;
+}
+
+static void test_fork(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 3; size++)
+        assert_int_equal(mp_run(size, body_fork, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_early),
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_fork),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
