@@ -16,6 +16,7 @@ import sysconfig
 from pathlib import Path
 
 import horovod
+import horovod._native  # noqa: F401 - it must load on this Python
 
 
 def start_world():
