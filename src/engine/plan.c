@@ -184,8 +184,7 @@ static void leave(struct procset *set)
     struct plan *plan = set->plan;
     if (set->run.is_active)
         execute_cancel(set);
-    uint64_t base = (uint64_t)set->generation << 32;
-    set->engine->backend->ops->reset(set->engine->backend, set->backend_group, base);
+    procset_rebase(set);
     for (int32_t i = 0; plan->ids != NULL && i < plan->batch_count; i++)
         for (int32_t k = 0; k < plan->batches[i].count; k++) {
             struct entry *entry = procset_entry(set, plan->ids[plan->batches[i].first + k]);

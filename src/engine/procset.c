@@ -135,6 +135,7 @@ hvd_status_t procset_create(struct engine *engine, int32_t id, uint32_t incarnat
         procset_destroy(set);
         return status;
     }
+    procset_rebase(set);
     *ret = set;
     return HVD_OK;
 
@@ -142,6 +143,15 @@ no_memory:
     procset_destroy(set);
     return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory for a process set of %d ranks.",
                      count);
+}
+
+/* Ids come back with another set behind them, and plans break: waves and streams of the backend go
+ * on from a number that no earlier life of this id has used last. */
+void procset_rebase(struct procset *set)
+{
+    struct backend *backend = set->engine->backend;
+    uint64_t base = (uint64_t)set->incarnation << 48 | (uint64_t)(set->generation & 0xffff) << 32;
+    backend->ops->reset(backend, set->backend_group, base);
 }
 
 static void entry_free(const struct os *os, struct entry *entry)
@@ -270,12 +280,19 @@ void procset_forget(struct procset *set, struct entry *entry)
     entry_free(engine->os, entry);
 }
 
+/* A free array holds the pointer to the next one in its first bytes. */
+struct free_array {
+    uint32_t *next;
+};
+
 uint32_t *procset_ids_take(struct procset *set)
 {
     uint32_t *ids = set->free_ids;
     if (ids == NULL)
         return os_alloc(set->engine->os, COLL_PARTS_MAX * sizeof *ids);
-    memcpy(&set->free_ids, ids, sizeof ids);
+    struct free_array head;
+    memcpy(&head, ids, sizeof head);
+    set->free_ids = head.next;
     return ids;
 }
 
@@ -283,7 +300,8 @@ void procset_ids_give(struct procset *set, uint32_t *ids)
 {
     if (ids == NULL)
         return;
-    memcpy(ids, &set->free_ids, sizeof ids);
+    struct free_array head = {.next = set->free_ids};
+    memcpy(ids, &head, sizeof head);
     set->free_ids = ids;
 }
 

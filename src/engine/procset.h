@@ -142,6 +142,7 @@ hvd_status_t procset_define(struct procset *set, const struct request *request, 
                             uint32_t id, struct entry **ret);
 void procset_forget(struct procset *set, struct entry *entry);
 
+void procset_rebase(struct procset *set); /* a new life or generation begins for the backend */
 hvd_status_t procset_batch_push(struct procset *set, const struct batch *batch);
 uint32_t *procset_ids_take(struct procset *set); /* room for COLL_PARTS_MAX ids; NULL: no memory */
 void procset_ids_give(struct procset *set, uint32_t *ids);
