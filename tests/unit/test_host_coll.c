@@ -143,13 +143,16 @@ static void run_forked(int32_t size, int64_t cma, rank_fn fn, int32_t victim)
         exit(0);
     }
     bool is_good = true;
-    for (int32_t i = 0; i < size; i++) {
+    for (int32_t left = size; left > 0; left--) {
         int status;
-        waitpid(pids[i], &status, 0);
-        if (i == victim)
-            is_good &= WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-        else
-            is_good &= WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        pid_t pid = waitpid(-1, &status, 0);
+        bool is_victim = victim >= 0 && pid == pids[victim];
+        bool is_right = is_victim ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
+                                  : WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        if (!is_right && is_good) /* the others may wait for it for ever */
+            for (int32_t i = 0; i < size; i++)
+                kill(pids[i], SIGTERM);
+        is_good &= is_right;
     }
     munmap(meeting, sizeof *meeting);
     assert_true(is_good);
@@ -575,8 +578,7 @@ static void sweep_types(struct world *w)
 
 static void sweep_sizes(struct world *w)
 {
-    static const uint64_t counts[] = {0,    1,    2,     11,    12,    13,     64,     1000,
-                                      2047, 2049, 16384, 20011, 32768, 100003, 300007, 700001};
+    static const uint64_t counts[] = {0, 1, 12, 13, 1000, 2049, 16384, 20011, 100003, 300007};
     for (size_t m = 0; m < 3; m++) {
         for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
             struct reduction r = {.dtype = HVD_FLOAT32,
@@ -689,7 +691,7 @@ static void random_sequence(struct world *w, int32_t count)
 
 static void random_long(struct world *w)
 {
-    random_sequence(w, 60);
+    random_sequence(w, 35);
 }
 static void random_short(struct world *w)
 {

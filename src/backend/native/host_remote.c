@@ -46,9 +46,10 @@ hvd_status_t host_remote_read(struct host_coll *h, int32_t member, uint8_t *cons
     int64_t n = h->os->peer_read(h->os->ctx, h->members[member].pid, local, count, remote, count);
     if (n == (int64_t)wanted)
         return HVD_OK;
-    if (n == -ESRCH)
-        return error_set(error, HVD_ERR_PEER_DEAD, "rank %d (pid %d) died during a collective",
-                         (int)h->ranks[member], (int)h->members[member].pid);
+    if (n == -ESRCH) {
+        shm_peer_fail(h->shm, h->ranks[member], HVD_ERR_PEER_DEAD, "died during a collective");
+        return shm_peer_error(h->shm, h->ranks[member], error);
+    }
     if (n >= 0)
         n = -EFAULT;
     return error_set_os(error, (int)n, "can't read the memory of rank %d (pid %d)",
