@@ -21,7 +21,7 @@ struct yaml_parse {
     bool has_document;
 };
 
-static hvd_status_t fail(struct yaml_parse *p, const char *what, const char *at, size_t n)
+static hvd_status_t refuse(struct yaml_parse *p, const char *what, const char *at, size_t n)
 {
     return error_set(p->error, HVD_ERR_INVALID, "%s:%d: %s%s%.*s%s", p->name, p->line, what,
                      n > 0 ? ": '" : "", (int)(n > 200 ? 200 : n), at, n > 0 ? "'" : "");
@@ -110,30 +110,31 @@ static hvd_status_t quoted(struct yaml_parse *p, char **ret)
         }
         if (c == '\\' && quote == '"') {
             if (!escape(p, out, &n))
-                return fail(p, "unknown escape in double quotes", start, 0);
+                return refuse(p, "unknown escape in double quotes", start, 0);
         } else {
             out[n++] = c;
         }
     }
-    return fail(p, "quote is not closed on this line", start - 1, (size_t)(p->end - start) + 1);
+    return refuse(p, "quote is not closed on this line", start - 1, (size_t)(p->end - start) + 1);
 }
 
 /* Plain text up to a comment or the line's end. */
 static hvd_status_t plain(struct yaml_parse *p, char **ret)
 {
-    if (strchr("[]{}&*!|>%@`,", *p->at) != NULL || strncmp(p->at, "- ", 2) == 0)
-        return fail(p, "only plain or quoted values are understood here", p->at, left(p));
+    if (strchr("[]{}&*!|>%@`,", *p->at) != NULL || (left(p) >= 2 && memcmp(p->at, "- ", 2) == 0))
+        return refuse(p, "only plain or quoted values are understood here", p->at, left(p));
     const char *start = p->at, *end = p->at;
     for (; p->at < p->end; p->at++) {
         if (*p->at == '#' && (p->at[-1] == ' ' || p->at[-1] == '\t'))
             break;
         if (*p->at == ':' && (p->at + 1 == p->end || p->at[1] == ' ' || p->at[1] == '\t'))
-            return fail(p, "a second colon; put the value in quotes", start,
-                        (size_t)(p->end - start));
+            return refuse(p, "a second colon; put the value in quotes", start,
+                          (size_t)(p->end - start));
         if (*p->at != ' ' && *p->at != '\t')
             end = p->at + 1;
     }
     *ret = mem_copy_n(p->m, start, (size_t)(end - start));
+    p->at = end; /* so that the blank before a comment is seen again */
     return HVD_OK;
 }
 
@@ -148,15 +149,15 @@ static hvd_status_t key_read(struct yaml_parse *p, char **ret)
         while (p->at < p->end && (isalnum((unsigned char)*p->at) || *p->at == '_' || *p->at == '-'))
             p->at++;
         if (p->at == start)
-            return fail(p, "expected `key: value`", start, left(p));
+            return refuse(p, "expected `key: value`", start, left(p));
         *ret = mem_copy_n(p->m, start, (size_t)(p->at - start));
     }
     skip_spaces(p);
     if (p->at == p->end || *p->at != ':')
-        return fail(p, "expected a colon behind the key", *ret, strlen(*ret));
+        return refuse(p, "expected a colon behind the key", *ret, strlen(*ret));
     p->at++;
     if (p->at < p->end && *p->at != ' ' && *p->at != '\t')
-        return fail(p, "expected a blank behind the colon", *ret, strlen(*ret));
+        return refuse(p, "expected a blank behind the colon", *ret, strlen(*ret));
     return HVD_OK;
 }
 
@@ -167,10 +168,10 @@ static hvd_status_t entry_add(struct yaml_parse *p, const struct yaml_entry *ent
         const struct yaml_entry *e = &y->entries[i];
         if (e->section == entry->section && /* the same pointer: the section's own key */
             strcmp(e->key, entry->key) == 0)
-            return fail(p, "key is given twice", entry->key, strlen(entry->key));
+            return refuse(p, "key is given twice", entry->key, strlen(entry->key));
     }
     if (y->count == YAML_ENTRIES_MAX)
-        return fail(p, "too many entries", "", 0);
+        return refuse(p, "too many entries", "", 0);
     if (y->count == y->capacity) {
         size_t capacity = y->capacity == 0 ? 32 : 2 * y->capacity;
         struct yaml_entry *entries = mem_alloc(p->m, capacity * sizeof *entries);
@@ -206,7 +207,7 @@ static hvd_status_t indent_check(struct yaml_parse *p, size_t indent)
         }
     }
     if (p->section == NULL || indent != p->section_indent)
-        return fail(p, "unexpected indentation; sections are one level deep", "", 0);
+        return refuse(p, "unexpected indentation; sections are one level deep", "", 0);
     return HVD_OK;
 }
 
@@ -220,12 +221,12 @@ static hvd_status_t line_read(struct yaml_parse *p)
         skip_spaces(p);
         return p->at == p->end || *p->at == '#'
                    ? HVD_OK
-                   : fail(p, "a tab in the indentation; use blanks", "", 0);
+                   : refuse(p, "a tab in the indentation; use blanks", "", 0);
     }
     if (p->at == p->end || *p->at == '#')
         return HVD_OK;
     if (*p->at == '-' && (left(p) == 1 || p->at[1] == ' '))
-        return fail(p, "lists are not understood here", "", 0);
+        return refuse(p, "lists are not understood here", "", 0);
     hvd_status_t status = indent_check(p, indent);
     char *key = NULL, *value = NULL;
     if (status == HVD_OK)
@@ -239,7 +240,7 @@ static hvd_status_t line_read(struct yaml_parse *p)
         if (status != HVD_OK)
             return status;
         if (!is_line_done(p))
-            return fail(p, "text behind the value", p->at, left(p));
+            return refuse(p, "text behind the value", p->at, left(p));
         entry.value = !entry.is_quoted && is_null(value) ? NULL : value;
     }
     return entry_add(p, &entry);
@@ -256,10 +257,10 @@ static hvd_status_t marker_read(struct yaml_parse *p, bool *ret_is_marker, bool 
     if (!is_start)
         return HVD_OK;
     if (p->has_document || p->out->count > 0)
-        return fail(p, "only one document is understood", "", 0);
+        return refuse(p, "only one document is understood", "", 0);
     p->has_document = true;
     p->at += 3;
-    return is_line_done(p) ? HVD_OK : fail(p, "text behind ---", p->at, left(p));
+    return is_line_done(p) ? HVD_OK : refuse(p, "text behind ---", p->at, left(p));
 }
 
 hvd_status_t yaml_read(struct mem *m, const char *name, const char *text, size_t n,
@@ -279,7 +280,7 @@ hvd_status_t yaml_read(struct mem *m, const char *name, const char *text, size_t
         p.end = stop > text && stop[-1] == '\r' ? stop - 1 : stop;
         text = stop < end ? stop + 1 : end;
         if (memchr(p.at, '\0', left(&p)) != NULL)
-            return fail(&p, "a zero byte: this is not a text file", "", 0);
+            return refuse(&p, "a zero byte: this is not a text file", "", 0);
         bool is_marker = false;
         hvd_status_t status = marker_read(&p, &is_marker, &is_ended);
         if (status == HVD_OK && !is_marker)

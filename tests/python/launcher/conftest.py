@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the real horovodrun: HOROVODRUN, else the newest of the build trees, else the PATH."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def find_horovodrun():
+    given = os.environ.get("HOROVODRUN")
+    if given:
+        return given
+    built = sorted(ROOT.glob("build/*/horovodrun"), key=lambda p: p.stat().st_mtime)
+    if built:
+        return str(built[-1])
+    beside = Path(sys.executable).with_name("horovodrun")
+    return str(beside) if beside.exists() else shutil.which("horovodrun")
+
+
+@pytest.fixture(scope="session")
+def horovodrun():
+    path = find_horovodrun()
+    if not path:
+        pytest.skip("horovodrun is not built")
+    return path
+
+
+class Runner:
+    """horovodrun with a clean environment and a mark by which its processes can be found."""
+
+    def __init__(self, path, tmp_path):
+        self.path = path
+        self.mark = f"hvdtest-{uuid.uuid4().hex}"
+        self.env = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith(("HOROVOD_", "SLURM_", "PBS_", "LSB_", "OMPI_"))
+        }
+        self.env["HVD_TEST_MARK"] = self.mark
+        self.cwd = tmp_path
+
+    def __call__(self, *args, env=None, timeout=60, text=True, **kwargs):
+        return subprocess.run(
+            [self.path, *map(str, args)],
+            env={**self.env, **(env or {})},
+            cwd=self.cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=text,
+            timeout=timeout,
+            **kwargs,
+        )
+
+    def start(self, *args, env=None, **kwargs):
+        kwargs.setdefault("stdout", subprocess.PIPE)
+        kwargs.setdefault("stderr", subprocess.PIPE)
+        return subprocess.Popen(
+            [self.path, *map(str, args)],
+            env={**self.env, **(env or {})},
+            cwd=self.cwd,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            **kwargs,
+        )
+
+    def processes(self):
+        """Pids of everything that carries our mark: agents, workers and all they started."""
+        found = []
+        needle = f"HVD_TEST_MARK={self.mark}".encode()
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            with contextlib.suppress(OSError):
+                if needle in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+        return found
+
+    def wait_gone(self, seconds=5):
+        deadline = time.monotonic() + seconds
+        while self.processes() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return self.processes()
+
+
+def wait_for(condition, seconds=20, what="condition"):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"no {what} after {seconds} s"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def run(horovodrun, tmp_path):
+    runner = Runner(horovodrun, tmp_path)
+    yield runner
+    left = runner.wait_gone(6)
+    for pid in left:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    assert not left, f"processes survived: {left}"
+
+
+@pytest.fixture(scope="session")
+def sshd(tmp_path_factory):
+    """A real sshd on 127.0.0.2, which is not one of our interfaces' addresses, so it is remote."""
+    if os.geteuid() != 0:
+        pytest.skip("a private sshd needs root")
+    for tool in ("/usr/sbin/sshd", shutil.which("ssh-keygen"), shutil.which("unshare")):
+        if not tool or not os.path.exists(tool):
+            pytest.skip("sshd, ssh-keygen or unshare is missing")
+    folder = tmp_path_factory.mktemp("sshd")
+    server = SshServer(folder)
+    server.start()
+    yield server
+    server.stop()
+
+
+class SshServer:
+    host = "127.0.0.2"
+
+    def __init__(self, folder, host=None, prefix=()):
+        self.folder = folder
+        self.host = host or self.host
+        self.prefix = list(prefix)
+        self.port = 20000 + os.getpid() % 20000
+        self.identity = folder / "id"
+        for name in ("host_key", "id"):
+            subprocess.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)],
+                check=True,
+            )
+        shutil.copy(folder / "id.pub", folder / "authorized")
+        (folder / "home").mkdir(mode=0o700)
+        (folder / "config").write_text(
+            f"HostKey {folder}/host_key\n"
+            f"AuthorizedKeysFile {folder}/authorized\n"
+            "UsePAM no\nStrictModes no\nPasswordAuthentication no\n"
+            "PermitRootLogin prohibit-password\nMaxStartups 200\n"
+            f"PidFile {folder}/pid\n"
+        )
+
+    def start(self):
+        script = (
+            "mount -t tmpfs t /run && mkdir -m755 /run/sshd && "
+            f"exec /usr/sbin/sshd -D -f {self.folder}/config -p {self.port} "
+            f"-o ListenAddress={self.host}"
+        )
+        self.process = subprocess.Popen(
+            [*self.prefix, "unshare", "-m", "sh", "-c", script],
+            stdout=subprocess.DEVNULL,
+            stderr=(self.folder / "log").open("w"),
+        )
+        wait_for((self.folder / "pid").exists, what="sshd")
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(10)
+
+    @property
+    def options(self):
+        # ssh takes the home folder from the user database, so the known hosts need an own wrapper.
+        return ["-p", self.port, "-i", self.identity]
+
+    def env(self):
+        """A PATH whose ssh keeps its known hosts in this folder, away from the user's."""
+        folder = self.folder / "bin"
+        folder.mkdir(exist_ok=True)
+        wrapper = folder / "ssh"
+        wrapper.write_text(
+            "#!/bin/sh\n"
+            f'exec /usr/bin/ssh -F /dev/null -o UserKnownHostsFile={self.folder}/known_hosts "$@"\n'
+        )
+        wrapper.chmod(0o755)
+        return {"PATH": f"{folder}:{os.environ['PATH']}"}
