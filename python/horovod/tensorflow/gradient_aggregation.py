@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums gradients over several backward passes before they travel (graphs of TensorFlow 1)."""
+
+import tensorflow as tf
+
+from horovod.common.process_sets import global_process_set
+from horovod.tensorflow.gradient_aggregation_eager import _scale_local
+from horovod.tensorflow.util import tf_variable, variable_key
+
+_IS_TF2 = True
+
+
+def apply_op_to_not_none_tensors(tensor_op, tensors, *args):
+    return [tensor_op(t, *args) if t is not None else t for t in tensors]
+
+
+def get_not_none_from_list(tensor_list):
+    return [t for t in tensor_list if t is not None]
+
+
+class LocalGradientAggregationHelper:
+    """Keeps running sums in local variables of the graph."""
+
+    _OPTIMIZER_TYPE_KERAS = "optimizer_type_keras"
+    _OPTIMIZER_TYPE_LEGACY = "optimizer_type_legacy"
+
+    def __init__(
+        self,
+        backward_passes_per_step,
+        allreduce_func,
+        sparse_as_dense,
+        average_aggregated_gradients,
+        rank,
+        optimizer_type,
+        process_set=global_process_set,
+        scale_local_gradients=True,
+        name="",
+    ):
+        if backward_passes_per_step <= 0:
+            raise ValueError("backward_passes_per_step must be > 0")
+        self._allreduce_grads = allreduce_func
+        self.backward_passes_per_step = backward_passes_per_step
+        self.sparse_as_dense = sparse_as_dense
+        self.average_aggregated_gradients = average_aggregated_gradients
+        self.rank = rank
+        self.optimizer_type = optimizer_type
+        self.process_set = process_set
+        self.scale_local_gradients = scale_local_gradients
+        self._name = name
+        self._local_vars = set()
+        self.locally_aggregated_grads = []
+        self.counter = None
+
+    def register_local_var(self, var):
+        """Gradients of this variable are not reduced."""
+        self._local_vars.add(variable_key(var))
+
+    def _local_variable(self, name, shape, dtype, collections=()):
+        return tf.compat.v1.get_variable(
+            name,
+            shape=shape,
+            dtype=dtype,
+            trainable=False,
+            initializer=tf.compat.v1.zeros_initializer(),
+            collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES, *collections],
+        )
+
+    def _init_aggregation_vars(self, grads, vars):
+        with tf.compat.v1.variable_scope(f"aggregation_variables_{self._name}{self.rank}"):
+            self.counter = self._local_variable("aggregation_counter", (), tf.int32)
+            self.locally_aggregated_grads = [
+                self._local_variable(
+                    str(index), tf_variable(var).shape, grad.dtype, ["aggregating_collection"]
+                )
+                for index, (grad, var) in enumerate(zip(grads, vars, strict=True))
+                if grad is not None
+            ]
+        if self.optimizer_type == self._OPTIMIZER_TYPE_KERAS:
+            session = tf.compat.v1.keras.backend.get_session()
+            session.run(
+                tf.compat.v1.variables_initializer([self.counter, *self.locally_aggregated_grads])
+            )
+
+    def _densify(self, grad):
+        if not isinstance(grad, tf.IndexedSlices):
+            return grad
+        if not self.sparse_as_dense:
+            raise ValueError(
+                "IndexedSlices are not supported when `backward_passes_per_step` > 1 and "
+                "`sparse_as_dense` is False."
+            )
+        return tf.convert_to_tensor(grad)
+
+    def _clear(self):
+        """The sums start from zero when the counter does; zeros, not multiples: inf * 0 is nan."""
+        updates = [g.assign(tf.zeros_like(g)) for g in self.locally_aggregated_grads]
+        return tf.group(*updates)
+
+    def _reduce(self, sums, vars):
+        results = list(sums)
+        shared = [i for i, v in enumerate(vars) if variable_key(v) not in self._local_vars]
+        answers = self._allreduce_grads([sums[i] for i in shared], [vars[i] for i in shared])
+        for index, answer in zip(shared, answers, strict=True):
+            results[index] = answer
+        if self.scale_local_gradients:
+            for index, var in enumerate(vars):
+                if variable_key(var) in self._local_vars:
+                    results[index] = _scale_local(results[index], self.process_set)
+        return results
+
+    def compute_gradients(self, grads, vars):
+        """Gradients of this pass, or every n-th time the reduced sums of n passes."""
+        grads, vars = [self._densify(grad) for grad in grads], list(vars)
+        self._init_aggregation_vars(grads, vars)
+        present = [index for index, grad in enumerate(grads) if grad is not None]
+        own = [grads[i] for i in present]
+        clear = tf.cond(tf.equal(self.counter, 0), self._clear, tf.no_op)
+        with tf.control_dependencies([clear]):
+            added = [
+                total.assign_add(grad)
+                for total, grad in zip(self.locally_aggregated_grads, own, strict=True)
+            ]
+        with tf.control_dependencies([tf.group(*added)]):
+            count = self.counter.assign_add(tf.constant(1))
+
+        def reduce():
+            sums = [total.read_value() for total in self.locally_aggregated_grads]
+            results = self._reduce(sums, [vars[i] for i in present])
+            results = [tf.convert_to_tensor(r) for r in results]
+            with tf.control_dependencies([self.counter.assign(tf.constant(0))]):
+                if self.average_aggregated_gradients:
+                    return [r / self.backward_passes_per_step for r in results]
+                return [tf.identity(r) for r in results]
+
+        with tf.control_dependencies([count]):
+            results = tf.cond(
+                tf.equal(count, self.backward_passes_per_step),
+                reduce,
+                lambda: [tf.identity(grad) for grad in own],
+            )
+        outputs = [None] * len(grads)
+        for index, result in zip(present, tf.nest.flatten(results), strict=True):
+            outputs[index] = result
+        return outputs
+
+    def apply_gradients(self, apply_grads_closure, optimizer, grads_and_vars, *args, **kwargs):
+        """Applies after a reduction; otherwise only the step counters go on."""
+        gradients = [grad for grad, _ in grads_and_vars if grad is not None]
+        global_step = kwargs.get("global_step") or (args[0] if args else None)
+
+        def skip():
+            updates = []
+            if hasattr(optimizer, "iterations"):
+                updates.append(optimizer.iterations.assign_add(1))
+            if global_step is not None:
+                updates.append(global_step.assign_add(1))
+            return tf.group(*updates)
+
+        def apply():
+            return tf.group(apply_grads_closure())
+
+        with tf.control_dependencies([tf.group(*gradients)]):
+            counter = self.counter.read_value()
+            return tf.cond(tf.equal(counter, 0), apply, skip)

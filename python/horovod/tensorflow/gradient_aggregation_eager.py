@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums gradients over several backward passes before they travel (eager mode and tf.function)."""
+
+import tensorflow as tf
+
+from horovod.common.process_sets import global_process_set
+from horovod.tensorflow.util import tf_variable, variable_key
+
+_IS_TF2 = True
+_POST_TF_2_4_0 = True
+
+
+def _scale_local(grad, process_set):
+    """A gradient that is not averaged must be as small as those that are."""
+    if grad is None:
+        return None
+    if isinstance(grad, tf.IndexedSlices):
+        return tf.IndexedSlices(
+            grad.values / tf.cast(process_set.size(), grad.values.dtype),
+            grad.indices,
+            dense_shape=grad.dense_shape,
+        )
+    return grad / tf.cast(process_set.size(), grad.dtype)
+
+
+class LocalGradientAggregationHelperEager:
+    """Keeps running sums; every `backward_passes_per_step`-th call reduces and clears them."""
+
+    def __init__(
+        self,
+        backward_passes_per_step,
+        allreduce_func,
+        sparse_as_dense,
+        average_aggregated_gradients,
+        process_set=global_process_set,
+        scale_local_gradients=True,
+    ):
+        if backward_passes_per_step <= 0:
+            raise ValueError("backward_passes_per_step must be > 0")
+        self.backward_passes_per_step = backward_passes_per_step
+        self.allreduce_grads = allreduce_func
+        self.sparse_as_dense = sparse_as_dense
+        self.average_aggregated_gradients = average_aggregated_gradients
+        self.process_set = process_set
+        self.scale_local_gradients = scale_local_gradients
+        with tf.init_scope():
+            self.counter = tf.Variable(0, trainable=False)
+        self.locally_aggregated_grads = {}
+        self._local_vars = set()
+
+    def register_local_var(self, var):
+        """Gradients of this variable are not reduced."""
+        self._local_vars.add(variable_key(var))
+
+    def _densify(self, grad):
+        if not isinstance(grad, tf.IndexedSlices):
+            return grad
+        if not self.sparse_as_dense:
+            raise ValueError(
+                "IndexedSlices are not supported when `backward_passes_per_step` > 1 and "
+                "`sparse_as_dense` is False."
+            )
+        return tf.convert_to_tensor(grad)
+
+    def _accumulator(self, index, grad, var):
+        if index not in self.locally_aggregated_grads:
+            # A symbolic gradient may not know its shape; its variable does.
+            shape = tf_variable(var).shape if var is not None else grad.shape
+            with tf.init_scope():
+                self.locally_aggregated_grads[index] = tf.Variable(
+                    tf.zeros(shape, dtype=grad.dtype), trainable=False
+                )
+        return self.locally_aggregated_grads[index]
+
+    def compute_gradients(self, grads, vars):
+        """Adds grads to the sums; gives the reduced sums, or the sums so far."""
+        vars = list(vars) if vars is not None else [None] * len(grads)
+        grads = [self._densify(grad) for grad in grads]
+        sums = [
+            None if grad is None else self._accumulator(index, grad, var)
+            for index, (grad, var) in enumerate(zip(grads, vars, strict=True))
+        ]
+        added = [
+            None if total is None else total.assign_add(grad)
+            for grad, total in zip(grads, sums, strict=True)
+        ]
+        count = self.counter.assign_add(1)
+        present = [index for index, total in enumerate(sums) if total is not None]
+
+        def reduce():
+            with tf.control_dependencies([added[i] for i in present]):
+                totals = [None if s is None else s.read_value() for s in sums]
+            reduced = self._reduce(totals, vars)
+            results = [tf.convert_to_tensor(reduced[i]) for i in present]
+            if self.average_aggregated_gradients:
+                results = [r / tf.cast(self.backward_passes_per_step, r.dtype) for r in results]
+            with tf.control_dependencies(results):
+                clears = [sums[i].assign(tf.zeros_like(sums[i])) for i in present]
+                clears.append(self.counter.assign(0))
+            with tf.control_dependencies(clears):
+                return [tf.identity(r) for r in results]
+
+        def keep():
+            return [tf.identity(sums[i]) for i in present]
+
+        results = tf.cond(tf.equal(count, self.backward_passes_per_step), reduce, keep)
+        outputs = [None] * len(grads)
+        for index, result in zip(present, tf.nest.flatten(results), strict=True):
+            outputs[index] = result
+        return outputs
+
+    def _reduce(self, grads, vars):
+        shared, local = [], {}
+        for index, var in enumerate(vars):
+            if var is not None and variable_key(var) in self._local_vars:
+                local[index] = grads[index]
+            else:
+                shared.append(index)
+        reduced = list(grads)
+        answers = self.allreduce_grads([grads[i] for i in shared], [vars[i] for i in shared])
+        for index, answer in zip(shared, answers, strict=True):
+            reduced[index] = answer
+        if self.scale_local_gradients:
+            for index, grad in local.items():
+                reduced[index] = _scale_local(grad, self.process_set)
+        return reduced
+
+    def apply_gradients(self, apply_grads_closure, optimizer, *args, **kwargs):
+        """Calls the closure when a reduction has just happened, else only counts the step."""
+
+        def apply():
+            apply_grads_closure()
+            return tf.constant(True)
+
+        def skip():
+            if hasattr(optimizer, "iterations"):
+                optimizer.iterations.assign_add(1)
+            return tf.constant(False)
+
+        return tf.cond(tf.equal(self.counter, 0), apply, skip)

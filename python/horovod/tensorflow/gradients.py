@@ -1,0 +1,607 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions and wrappers that reduce gradients: the optimizer of TensorFlow 1 and the tape."""
+
+import warnings
+
+import tensorflow as tf
+
+from horovod.common.process_sets import global_process_set
+from horovod.common.util import split_list
+from horovod.tensorflow import xla_ops
+from horovod.tensorflow.compression import Compression
+from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
+from horovod.tensorflow.gradient_aggregation_eager import _scale_local
+from horovod.tensorflow.mpi_ops import Adasum, Average, Sum, rank, rocm_built
+from horovod.tensorflow.reduction import _allreduce_cond, _grouped_allreduce_cond, allreduce
+from horovod.tensorflow.util import (
+    _cache,
+    _executing_eagerly,
+    _make_subgraph,
+    refs_to_vars,
+    variable_key,
+    vars_to_refs,
+)
+
+_LegacyOptimizer = tf.compat.v1.train.Optimizer
+
+
+# ---- which gradients travel together ----
+
+
+def _chunks(count, grads, variables, groups):
+    """Lists of indices of gradients: what is reduced as one."""
+    present = [index for index in range(count) if grads[index] is not None]
+    if groups is None:
+        return [[index] for index in present]
+    if isinstance(groups, int):
+        return [chunk for chunk in split_list(present, groups) if chunk]
+    index_of = {variable_key(variables[index]): index for index in present}
+    chunks, seen = [], set()
+    for group in groups:
+        chunk = [index_of[variable_key(v)] for v in group if variable_key(v) in index_of]
+        seen.update(chunk)
+        if chunk:
+            chunks.append(chunk)
+    return chunks + [[index] for index in present if index not in seen]
+
+
+def _names(prefix_generic, chunk):
+    """Names that do not depend on the graph, for ranks whose graphs differ."""
+    if not prefix_generic:
+        return {}
+    return {"name": "grad_" + "_".join(map(str, chunk[:1])), "ignore_name_scope": True}
+
+
+def _make_cached_allreduce_grads_fn(
+    name,
+    device_dense,
+    device_sparse,
+    compression,
+    sparse_as_dense,
+    op,
+    gradient_predivide_factor,
+    groups,
+    process_set,
+):
+    groups = refs_to_vars(groups) if isinstance(groups, tuple) else groups
+    if op == Average:
+        prescale_factor = 1.0 / gradient_predivide_factor
+        postscale_factor = gradient_predivide_factor
+    else:
+        prescale_factor = postscale_factor = 1.0
+    options = {
+        "device_dense": device_dense,
+        "device_sparse": device_sparse,
+        "compression": compression,
+        "op": op,
+        "prescale_factor": prescale_factor,
+        "postscale_factor": postscale_factor,
+        "process_set": process_set,
+    }
+
+    def allreduce_grads(grads, vars=None, use_generic_names=False):
+        with tf.name_scope(name + "_Allreduce"):
+            if sparse_as_dense:
+                grads = [
+                    tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads
+                ]
+            results = list(grads)
+            # XLA runs custom calls one at a time: one call for all is the quick way.
+            plan = 1 if xla_ops.is_compiling() and groups is None else groups
+            for chunk in _chunks(len(results), results, vars, plan):
+                names = _names(use_generic_names, chunk)
+                if len(chunk) == 1:
+                    results[chunk[0]] = _allreduce_cond(results[chunk[0]], **options, **names)
+                    continue
+                reduced = _grouped_allreduce_cond([results[i] for i in chunk], **options, **names)
+                for index, result in zip(chunk, reduced, strict=True):
+                    results[index] = result
+            return results
+
+    if not _executing_eagerly():
+        return allreduce_grads
+    compiled = _make_subgraph(
+        lambda grads, use_generic_names: allreduce_grads(grads, None, use_generic_names)
+    )
+
+    def allreduce_grads_eagerly(grads, vars=None, use_generic_names=False):
+        if not _executing_eagerly() or isinstance(groups, list):
+            return allreduce_grads(grads, vars, use_generic_names)
+        return compiled(list(grads), use_generic_names)
+
+    return allreduce_grads_eagerly
+
+
+_cached_allreduce_grads_fn = _cache(_make_cached_allreduce_grads_fn)
+
+
+def _make_allreduce_grads_fn(
+    name,
+    device_dense,
+    device_sparse,
+    compression,
+    sparse_as_dense,
+    op,
+    gradient_predivide_factor,
+    groups,
+    process_set=global_process_set,
+):
+    """A function (grads, vars=None, use_generic_names=False) -> reduced grads."""
+    groups = vars_to_refs(groups) if isinstance(groups, list) else groups
+    return _cached_allreduce_grads_fn(
+        name,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        groups,
+        process_set,
+    )
+
+
+def _check_groups(num_groups, groups):
+    if num_groups != 0:
+        warnings.warn(
+            "Parameter `num_groups` has been replaced by `groups` and will be removed in v0.23.0.",
+            DeprecationWarning,
+        )
+        if groups is None:
+            groups = num_groups
+    if groups is not None and not isinstance(groups, list) and groups <= 0:
+        raise ValueError(
+            "groups should be a non-negative integer or a list of list of tf.Variable."
+        )
+    return groups
+
+
+def _check_predivide(gradient_predivide_factor, op):
+    if gradient_predivide_factor == 1.0:
+        return
+    if rocm_built():
+        raise ValueError("gradient_predivide_factor not supported yet with ROCm")
+    if op != Average:
+        raise ValueError("gradient_predivide_factor not supported with op != Average")
+
+
+# ---- optimizers of TensorFlow 1 ----
+
+
+class _DistributedOptimizer(_LegacyOptimizer):
+    """Reduces gradients in compute_gradients(), then leaves them to the wrapped optimizer."""
+
+    def __init__(
+        self,
+        optimizer,
+        name=None,
+        use_locking=False,
+        device_dense="",
+        device_sparse="",
+        compression=Compression.none,
+        sparse_as_dense=False,
+        op=Average,
+        gradient_predivide_factor=1.0,
+        backward_passes_per_step=1,
+        average_aggregated_gradients=False,
+        groups=None,
+        process_set=global_process_set,
+        scale_local_gradients=True,
+    ):
+        name = name or f"Distributed{type(optimizer).__name__}"
+        super().__init__(name=name, use_locking=use_locking)
+        self._optimizer = optimizer
+        self._allreduce_grads = _make_allreduce_grads_fn(
+            name,
+            device_dense,
+            device_sparse,
+            compression,
+            sparse_as_dense,
+            op,
+            gradient_predivide_factor,
+            groups,
+            process_set,
+        )
+        self._local_vars = set()
+        self.process_set = process_set
+        self.scale_local_gradients = scale_local_gradients
+        self._agg_helper = None
+        if backward_passes_per_step > 1:
+            if _executing_eagerly():
+                raise ValueError(
+                    "backward_passes_per_step > 1 is not yet supported for _LegacyOptimizer with "
+                    "eager execution."
+                )
+            self._agg_helper = LocalGradientAggregationHelper(
+                backward_passes_per_step=backward_passes_per_step,
+                allreduce_func=self._allreduce_grads,
+                sparse_as_dense=sparse_as_dense,
+                average_aggregated_gradients=average_aggregated_gradients,
+                rank=rank(),
+                optimizer_type=LocalGradientAggregationHelper._OPTIMIZER_TYPE_LEGACY,
+                process_set=process_set,
+                scale_local_gradients=scale_local_gradients,
+                name=name,
+            )
+
+    def register_local_var(self, var):
+        """Gradients of this variable are not reduced."""
+        if self._agg_helper is not None:
+            self._agg_helper.register_local_var(var)
+        else:
+            self._local_vars.add(variable_key(var))
+
+    def compute_gradients(self, *args, **kwargs):
+        """The wrapped optimizer's gradients, reduced over all ranks."""
+        pairs = self._optimizer.compute_gradients(*args, **kwargs)
+        if not pairs:
+            return pairs
+        grads, variables = map(list, zip(*pairs, strict=True))
+        if self._agg_helper is not None:
+            reduced = self._agg_helper.compute_gradients(grads, variables)
+        else:
+            reduced = reduce_but_local(
+                grads,
+                variables,
+                self._local_vars,
+                self._allreduce_grads,
+                self.process_set,
+                self.scale_local_gradients,
+            )
+        return list(zip(reduced, variables, strict=True))
+
+    def apply_gradients(self, *args, **kwargs):
+        if self._agg_helper is None:
+            return self._optimizer.apply_gradients(*args, **kwargs)
+        pairs = list(args[0] if args else kwargs.pop("grads_and_vars"))
+        return self._agg_helper.apply_gradients(
+            lambda: self._optimizer.apply_gradients(pairs, *args[1:], **kwargs),
+            self._optimizer,
+            pairs,
+            *args[1:],
+            **kwargs,
+        )
+
+    def get_slot(self, *args, **kwargs):
+        return self._optimizer.get_slot(*args, **kwargs)
+
+    def get_slot_names(self, *args, **kwargs):
+        return self._optimizer.get_slot_names(*args, **kwargs)
+
+    def variables(self, *args, **kwargs):
+        return self._optimizer.variables(*args, **kwargs)
+
+
+def reduce_but_local(grads, variables, local_keys, reduce, process_set, is_scaled):
+    """Reduces all gradients but those of local variables, which are divided by the set's size."""
+    results = list(grads)
+    is_local = [variable_key(v) in local_keys for v in variables]
+    shared = [index for index in range(len(results)) if not is_local[index]]
+    reduced = reduce([grads[i] for i in shared], [variables[i] for i in shared])
+    for index, result in zip(shared, reduced, strict=True):
+        results[index] = result
+    if is_scaled:
+        for index in range(len(results)):
+            if is_local[index]:
+                results[index] = _scale_local(results[index], process_set)
+    return results
+
+
+class _DistributedAdasumOptimizer(_LegacyOptimizer):
+    """Each rank takes its own step; what is combined by Adasum is the change of the variables."""
+
+    def __init__(
+        self,
+        optimizer,
+        name=None,
+        use_locking=False,
+        device_dense="",
+        compression=Compression.none,
+        backward_passes_per_step=1,
+    ):
+        name = name or f"DistributedDelta{type(optimizer).__name__}"
+        super().__init__(name=name, use_locking=use_locking)
+        self._optimizer = optimizer
+        self._compression = compression
+        self._device_dense = device_dense
+        self._backward_passes_per_step = backward_passes_per_step
+
+    def compute_gradients(self, *args, **kwargs):
+        return self._optimizer.compute_gradients(*args, **kwargs)
+
+    def _start_of(self, variable):
+        with tf.compat.v1.variable_scope(self._name, reuse=tf.compat.v1.AUTO_REUSE):
+            return tf.compat.v1.get_variable(
+                "delta_start_" + variable.op.name.replace("/", "_"),
+                initializer=variable.initialized_value()
+                if hasattr(variable, "initialized_value")
+                else variable,
+                trainable=False,
+                use_resource=True,
+            )
+
+    def _combine(self, variable, start):
+        """Moves the variable to where the ranks' steps together lead."""
+        delta = allreduce(
+            variable.read_value() - start,
+            device_dense=self._device_dense,
+            compression=self._compression,
+            op=Adasum,
+            name="adasum_delta_" + variable.op.name.replace("/", "_"),
+        )
+        moved = start.assign_add(delta)
+        with tf.control_dependencies([moved]):
+            return variable.assign(start.read_value())
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        grads_and_vars = list(grads_and_vars)
+        variables = [v for g, v in grads_and_vars if g is not None]
+        starts = [self._start_of(v) for v in variables]
+        with tf.compat.v1.variable_scope(self._name, reuse=tf.compat.v1.AUTO_REUSE):
+            step_count = tf.compat.v1.get_variable(
+                "step_count",
+                shape=(),
+                dtype=tf.int64,
+                trainable=False,
+                use_resource=True,
+                initializer=tf.compat.v1.zeros_initializer(),
+            )
+        applied = self._optimizer.apply_gradients(grads_and_vars, global_step, name)
+        with tf.control_dependencies([applied]):
+            count = step_count.assign_add(1)
+        with tf.control_dependencies([count]):
+            return tf.cond(
+                tf.equal(count % self._backward_passes_per_step, 0),
+                lambda: tf.group(
+                    *[self._combine(v, s) for v, s in zip(variables, starts, strict=True)]
+                ),
+                tf.no_op,
+            )
+
+    def get_slot(self, *args, **kwargs):
+        return self._optimizer.get_slot(*args, **kwargs)
+
+    def get_slot_names(self, *args, **kwargs):
+        return self._optimizer.get_slot_names(*args, **kwargs)
+
+    def variables(self, *args, **kwargs):
+        return self._optimizer.variables(*args, **kwargs)
+
+
+def DistributedOptimizer(  # noqa: N802
+    optimizer,
+    name=None,
+    use_locking=False,
+    device_dense="",
+    device_sparse="",
+    compression=Compression.none,
+    sparse_as_dense=False,
+    backward_passes_per_step=1,
+    op=Average,
+    gradient_predivide_factor=1.0,
+    average_aggregated_gradients=False,
+    num_groups=0,
+    groups=None,
+    process_set=global_process_set,
+    scale_local_gradients=True,
+):
+    """Wraps an optimizer of TensorFlow 1 or of Keras so that gradients are reduced over all ranks.
+
+    backward_passes_per_step: sum gradients locally over so many passes before they travel.
+    groups: how many groups the gradients are reduced in, or a list of lists of variables.
+    """
+    _check_predivide(gradient_predivide_factor, op)
+    if op == Adasum and average_aggregated_gradients:
+        raise ValueError("Adasum does not support average_aggregated_gradients == True")
+    groups = _check_groups(num_groups, groups)
+    if isinstance(optimizer, _LegacyOptimizer):
+        if op == Adasum:
+            if process_set.process_set_id != 0:
+                raise NotImplementedError("Adasum does not support process sets yet")
+            return _DistributedAdasumOptimizer(
+                optimizer, name, use_locking, device_dense, compression, backward_passes_per_step
+            )
+        return _DistributedOptimizer(
+            optimizer=optimizer,
+            name=name,
+            use_locking=use_locking,
+            device_dense=device_dense,
+            device_sparse=device_sparse,
+            compression=compression,
+            sparse_as_dense=sparse_as_dense,
+            op=op,
+            gradient_predivide_factor=gradient_predivide_factor,
+            backward_passes_per_step=backward_passes_per_step,
+            average_aggregated_gradients=average_aggregated_gradients,
+            groups=groups,
+            process_set=process_set,
+            scale_local_gradients=scale_local_gradients,
+        )
+    if op == Adasum:
+        raise ValueError("op == Adasum is not supported yet with Keras")
+    if op not in (Average, Sum):
+        raise ValueError("op currently only supports Average and Sum")
+    import horovod.tensorflow.keras as hvd_k
+
+    return hvd_k.DistributedOptimizer(
+        optimizer=optimizer,
+        name=name,
+        device_dense=device_dense,
+        device_sparse=device_sparse,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        op=op,
+        backward_passes_per_step=backward_passes_per_step,
+        average_aggregated_gradients=average_aggregated_gradients,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
+
+
+# ---- the tape ----
+
+
+class _DistributedGradientTape(tf.GradientTape):
+    """Methods for a class that is made anew from the class of the tape that is wrapped."""
+
+    def __init__(
+        self,
+        tape,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        groups,
+        process_set=global_process_set,
+        scale_local_gradients=True,
+        persistent=False,
+        watch_accessed_variables=True,
+    ):
+        super(self.__class__, self).__init__(
+            persistent=persistent, watch_accessed_variables=watch_accessed_variables
+        )
+        self._tape = tape
+        self._allreduce_grads = _make_allreduce_grads_fn(
+            "DistributedGradientTape",
+            device_dense,
+            device_sparse,
+            compression,
+            sparse_as_dense,
+            op,
+            gradient_predivide_factor,
+            groups,
+            process_set,
+        )
+        self._local_sources = set()
+        self.process_set = process_set
+        self.scale_local_gradients = scale_local_gradients
+
+    def register_local_source(self, source):
+        """Gradients with respect to this variable are not reduced."""
+        self._local_sources.add(variable_key(source))
+
+    def _gradients(self, target, sources, output_gradients):
+        return super(self.__class__, self).gradient(target, sources, output_gradients)
+
+    def gradient(self, target, sources, output_gradients=None, use_generic_names=False):
+        """Like tf.GradientTape.gradient(), reduced over all ranks."""
+        grads = self._gradients(target, sources, output_gradients)
+        flat_sources = tf.nest.flatten(sources)
+        flat_grads = flatten_grads(grads)
+        reduced = reduce_but_local(
+            flat_grads,
+            flat_sources,
+            self._local_sources,
+            lambda g, v: self._allreduce_grads(g, v, use_generic_names),
+            self.process_set,
+            self.scale_local_gradients,
+        )
+        if isinstance(sources, (list, tuple)):
+            return reduced
+        return tf.nest.pack_sequence_as(sources, reduced)
+
+    def get_local_and_global_gradients(
+        self, target, sources, output_gradients=None, use_generic_names=False
+    ):
+        """([(source, gradient)] of local sources, the same of all others)"""
+        reduced = self.gradient(target, sources, output_gradients, use_generic_names)
+        local, shared = [], []
+        for source, grad in zip(sources, reduced, strict=True):
+            is_local = variable_key(source) in self._local_sources
+            (local if is_local else shared).append((source, grad))
+        return local, shared
+
+
+def flatten_grads(grads):
+    """The gradients as a flat list; IndexedSlices are kept whole."""
+    if isinstance(grads, (list, tuple)):
+        return [leaf for grad in grads for leaf in flatten_grads(grad)]
+    if isinstance(grads, dict):
+        return [leaf for key in sorted(grads) for leaf in flatten_grads(grads[key])]
+    return [grads]
+
+
+def DistributedGradientTape(  # noqa: N802
+    gradtape,
+    device_dense="",
+    device_sparse="",
+    compression=Compression.none,
+    sparse_as_dense=False,
+    op=Average,
+    gradient_predivide_factor=1.0,
+    num_groups=0,
+    groups=None,
+    process_set=global_process_set,
+    scale_local_gradients=True,
+):
+    """A tape whose gradient() is reduced over all ranks."""
+    _check_predivide(gradient_predivide_factor, op)
+    groups = _check_groups(num_groups, groups)
+    base = gradtape.__class__
+    members = {
+        name: member
+        for name, member in _DistributedGradientTape.__dict__.items()
+        if name not in ("__dict__", "__weakref__")
+    }
+    cls = type(base.__name__, (base,), members)
+    tape = cls(
+        gradtape._tape,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        groups,
+        process_set,
+        scale_local_gradients,
+        gradtape._persistent,
+        gradtape._watch_accessed_variables,
+    )
+    # Usable also around the computation: the tape that records is the wrapped one's.
+    tape._recording = gradtape._recording
+    return tape
+
+
+def PartialDistributedGradientTape(  # noqa: N802
+    gradtape,
+    device_dense="",
+    device_sparse="",
+    compression=Compression.none,
+    sparse_as_dense=False,
+    op=Average,
+    gradient_predivide_factor=1.0,
+    num_groups=0,
+    groups=None,
+    process_set=global_process_set,
+    local_layers=None,
+    scale_local_gradients=True,
+):
+    """A DistributedGradientTape that leaves the weights of `local_layers` to each rank."""
+    if local_layers is None:
+        local_layers = []
+    elif isinstance(local_layers, tf.keras.layers.Layer):
+        local_layers = [local_layers]
+    elif not all(isinstance(layer, tf.keras.layers.Layer) for layer in local_layers):
+        raise ValueError("All local layers must be of tf.keras.layers.Layer type.")
+    tape = DistributedGradientTape(
+        gradtape,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    for layer in local_layers:
+        for variable in layer.trainable_weights:
+            tape.register_local_source(variable)
+    return tape
