@@ -48,7 +48,9 @@ hvd_status_t engine_create(const struct engine_options *options, struct engine *
     engine->flight = os_alloc(os, sizeof *engine->flight);
     engine->outboxes = os_alloc(os, (size_t)engine->size * sizeof *engine->outboxes);
     engine->has_left = os_alloc(os, (size_t)engine->size);
-    if (engine->flight == NULL || engine->outboxes == NULL || engine->has_left == NULL) {
+    engine->is_hung_told = os_alloc(os, (size_t)engine->size);
+    if (engine->flight == NULL || engine->outboxes == NULL || engine->has_left == NULL ||
+        engine->is_hung_told == NULL) {
         engine_destroy(engine);
         return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
     }
@@ -66,6 +68,7 @@ void engine_destroy(struct engine *engine)
         os_free(engine->os, engine->outboxes[i].bytes);
     os_free(engine->os, engine->outboxes);
     os_free(engine->os, engine->has_left);
+    os_free(engine->os, engine->is_hung_told);
     os_free(engine->os, engine->flight);
     pthread_mutex_destroy(&engine->submit_lock);
     os_free(engine->os, engine);
@@ -256,6 +259,7 @@ static void tick(struct engine *engine)
     if (engine->now_ns < engine->next_tick_ns)
         return;
     engine->next_tick_ns = engine->now_ns + TICK_NS;
+    hung_tick(engine, engine->now_ns);
     for (int32_t i = 0; i < engine->member_count; i++)
         if (engine->members[i]->coordinator != NULL && engine->members[i]->broken == HVD_OK)
             coordinator_tick(engine->members[i], engine->now_ns);

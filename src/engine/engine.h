@@ -93,7 +93,8 @@ struct engine {
     int32_t outbox_waiting;
 
     bool is_shutdown_asked, is_shutdown_told;
-    uint8_t *has_left; /* by world rank: it said goodbye, or is down */
+    uint8_t *is_hung_told; /* by world rank: people know of its silence */
+    uint8_t *has_left;     /* by world rank: it said goodbye, or is down */
     int32_t left_count;
     _Atomic bool is_stopped; /* shut down or broken: nothing can be submitted any more */
     hvd_status_t stop_status;
@@ -185,6 +186,8 @@ void coordinator_generation(
 void coordinator_shutdown(struct procset *set);
 void coordinator_ran(struct procset *set,
                      const struct batch *batch); /* a batch was handed out: learn the step */
+
+void hung_tick(struct engine *engine, int64_t now_ns); /* hung.c */
 
 /* batch.c */
 struct batch_item {

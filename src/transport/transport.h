@@ -82,6 +82,9 @@ struct transport_ops {
     void (*notify)(struct transport *t, int32_t peer);
 
     void (*counters)(const struct transport *t, uint64_t *ret_messages, uint64_t *ret_bytes);
+    /* When `peer` last showed a sign of life, in the time of progress(); to be asked about once a
+     * second. 0: not known. May be NULL. */
+    int64_t (*last_heard_ns)(struct transport *t, int32_t peer, int64_t now_ns);
     void (*destroy)(struct transport *t); /* safe on NULL and half-built */
 
     /* May be NULL. Streams [first, first + count) of `peer` were given up and are never used again

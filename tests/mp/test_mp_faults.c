@@ -117,6 +117,43 @@ static void test_missing(void **state)
     unsetenv("HOROVOD_HUNG_ERROR_SECONDS");
 }
 
+/* A stopped rank: the others are told and, with a limit, end with its name. */
+static int body_stopped(int rank, int size, void *arg)
+{
+    (void)arg;
+    static float data[1000];
+    hvd_handle_t handle = 0;
+    MP_CHECK(mp_init() == HVD_OK);
+    for (int step = 0;; step++) {
+        if (rank == size - 1 && step == 10)
+            raise(SIGSTOP);
+        hvd_status_t status = allreduce(data, 1000, "step", &handle, 30000);
+        if (status == HVD_OK) {
+            hvd_release(handle);
+            continue;
+        }
+        char expected[32], text[HVD_ERROR_MAX];
+        snprintf(expected, sizeof expected, "rank %d ", size - 1);
+        snprintf(text, sizeof text, "%s", hvd_error(handle));
+        MP_CHECK(rank != size - 1 && status == HVD_ERR_PEER_HUNG);
+        MP_CHECK(strstr(text, expected) != NULL && strstr(text, "step") != NULL);
+        return 0;
+    }
+}
+
+static void test_stopped(void **state)
+{
+    (void)state;
+    setenv("HOROVOD_HUNG_WARN_SECONDS", "2", 1);
+    setenv("HOROVOD_HUNG_ERROR_SECONDS", "3", 1);
+    for (int size = 2; size <= 3; size++) {
+        struct mp_options options = {.is_init_left = true, .expected_signal_rank = size - 1};
+        assert_int_equal(mp_run_with(size, body_stopped, NULL, &options), 0);
+    }
+    unsetenv("HOROVOD_HUNG_WARN_SECONDS");
+    unsetenv("HOROVOD_HUNG_ERROR_SECONDS");
+}
+
 /* A child forked after init has no Horovod; the parent's goes on. */
 static int body_fork(int rank, int size, void *arg)
 {
@@ -151,9 +188,8 @@ static void test_fork(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_early),
-        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_killed),  cmocka_unit_test(test_early),
+        cmocka_unit_test(test_missing), cmocka_unit_test(test_stopped),
         cmocka_unit_test(test_fork),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -279,6 +279,7 @@ static const struct transport_ops shm_ops = {
     .arena = arena_of,
     .notify = shm_notify,
     .counters = counters,
+    .last_heard_ns = shm_last_heard_ns,
     .destroy = destroy,
 };
 

@@ -39,6 +39,7 @@ struct shm_header {
     int32_t rank;
     uint64_t bytes; /* of the whole segment */
     _Alignas(64) _Atomic uint32_t sleeping;
+    _Alignas(64) _Atomic uint64_t heartbeat; /* grows while the owner is alive and not stopped */
     _Alignas(64) _Atomic uint64_t attention[SHM_PEERS_MAX / 64]; /* bit i: local index i wrote */
 };
 
@@ -110,6 +111,8 @@ struct shm_peer {
     uint32_t next_ticket;
     uint32_t *cancels; /* tickets to take back, not told yet */
     uint32_t cancel_count, cancel_capacity;
+    uint64_t heartbeat; /* as last seen, and when it last grew */
+    int64_t heard_ns;
 };
 
 /* --- the heap's private books, see shm_heap.c --- */
@@ -175,6 +178,7 @@ void shm_bulk_cancel(struct transport *t, struct transport_req *req);
 void shm_attention(struct shm *shm, struct shm_peer *peer); /* something of ours awaits it */
 void shm_wake(struct shm *shm, struct shm_peer *peer);
 bool shm_links_check(struct shm *shm, int64_t now_ns);
+int64_t shm_last_heard_ns(struct transport *t, int32_t rank, int64_t now_ns);
 bool shm_sleep_begin(struct transport *t);
 void shm_sleep_end(struct transport *t);
 void shm_notify(struct transport *t, int32_t peer);

@@ -193,6 +193,20 @@ static bool downs_tell(struct shm *shm)
     return has_told;
 }
 
+int64_t shm_last_heard_ns(struct transport *t, int32_t rank, int64_t now_ns)
+{
+    struct shm_peer *peer = shm_peer_of((struct shm *)t, rank);
+    if (peer == NULL || !peer->is_up)
+        return 0;
+    const struct shm_header *header = (const struct shm_header *)(void *)peer->segment;
+    uint64_t heartbeat = atomic_load_explicit(&header->heartbeat, memory_order_relaxed);
+    if (heartbeat != peer->heartbeat || peer->heard_ns == 0) {
+        peer->heartbeat = heartbeat;
+        peer->heard_ns = now_ns;
+    }
+    return peer->heard_ns;
+}
+
 bool shm_links_check(struct shm *shm, int64_t now_ns)
 {
     bool is_due = now_ns - shm->checked_ns >= CHECK_EVERY_NS;
@@ -201,6 +215,7 @@ bool shm_links_check(struct shm *shm, int64_t now_ns)
     shm->must_check = false;
     shm->checked_ns = now_ns;
     shm->calls = 0;
+    atomic_fetch_add_explicit(&shm->header->heartbeat, 1, memory_order_relaxed);
     if (shm->peer_count <= 1)
         return false;
     sockets_check(shm);

@@ -366,6 +366,12 @@ int64_t tcp_last_heard_ns(const struct tcp *tcp, int32_t peer)
     return p == NULL ? 0 : p->heard_ns;
 }
 
+static int64_t last_heard_ns(struct transport *t, int32_t peer, int64_t now_ns)
+{
+    (void)now_ns;
+    return tcp_last_heard_ns((struct tcp *)t, peer);
+}
+
 struct transport *tcp_transport(struct tcp *tcp)
 {
     return &tcp->base;
@@ -481,6 +487,7 @@ static const struct transport_ops tcp_ops = {
     .arena = tcp_arena,
     .notify = tcp_notify,
     .counters = tcp_counters,
+    .last_heard_ns = last_heard_ns,
     .destroy = tcp_destroy,
     .bulk_forget = tcp_bulk_forget,
 };
