@@ -70,9 +70,6 @@ struct answer {
 /* The interpreter of the environment this program was installed into wins. */
 static char *python_path(struct mem *m, const struct os *os)
 {
-    const char *chosen = os->env(os->ctx, "HOROVOD_PYTHON");
-    if (chosen != NULL && chosen[0] != '\0')
-        return mem_copy(m, chosen);
     char *self = spawn_self_path(m);
     char *slash = strrchr(self, '/');
     if (slash != NULL) {
@@ -100,6 +97,7 @@ static void ask(struct mem *m, const struct os *os, struct answer *ret)
         close(in[1]);
         return;
     }
+    spawn_ignore_broken_pipes(); /* an interpreter may end without reading */
     char *argv[] = {python_path(m, os), (char *)"-", NULL};
     struct spawn s = {.argv = argv, .fds = {in[0], out[1], -1}, .kept_fd = -1};
     int rc = spawn_start(&s, &pid, &pidfd);

@@ -279,7 +279,7 @@ int spawn_signals_open(void)
             sigaddset(&set, watched_signals[i]);
     }
     signal(SIGCHLD, SIG_DFL);
-    signal(SIGPIPE, SIG_IGN);
+    spawn_ignore_broken_pipes();
     sigprocmask(SIG_BLOCK, &set, NULL);
     int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     return fd < 0 ? -errno : fd;
@@ -293,6 +293,11 @@ int spawn_signals_next(int fd, int *ret_sender_pid)
         return 0;
     *ret_sender_pid = (int)info.ssi_pid;
     return (int)info.ssi_signo;
+}
+
+void spawn_ignore_broken_pipes(void)
+{
+    signal(SIGPIPE, SIG_IGN);
 }
 
 void spawn_adopt_orphans(void)

@@ -48,6 +48,7 @@ void spawn_signal_group(pid_t leader, int signal_number);
 int spawn_signals_open(void);
 int spawn_signals_next(int fd, int *ret_sender_pid); /* a signal number, or 0: none pending */
 
+void spawn_ignore_broken_pipes(void); /* writing gives an error instead; children start afresh */
 void spawn_adopt_orphans(void);
 int spawn_pipe(int ret_fds[2]);        /* close-on-exec, both ends blocking */
 int spawn_socket_pair(int ret_fds[2]); /* close-on-exec, both ends blocking */

@@ -182,3 +182,13 @@ class SshServer:
         )
         wrapper.chmod(0o755)
         return {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+@pytest.fixture(scope="session")
+def make_runner():
+    return Runner
+
+
+@pytest.fixture(scope="session")
+def make_ssh_server():
+    return SshServer
