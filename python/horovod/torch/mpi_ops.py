@@ -96,6 +96,7 @@ _finishers = {}
 _orphans = []
 # Handles of a life that has ended: True if the operation was still pending then.
 _stale_handles = {}
+_polled_handle = None
 
 _SHUT_DOWN_TEXT = (
     "Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt "
@@ -110,6 +111,8 @@ _SHUT_DOWN_TEXT = (
 
 def init(*args, **kwargs):
     """Start Horovod; see HorovodBasics.init()."""
+    global _polled_handle
+    _polled_handle = None
     if _handle_map:
         _orphans.append((dict(_handle_map), dict(_finishers)))
     _handle_map.clear()
@@ -241,10 +244,21 @@ def _same_place(copy, tensor):
 
 
 def poll(handle):
-    """Has the operation ended, well or badly? After True, `synchronize` does not block."""
+    """Has the operation ended, well or badly? After True, `synchronize` does not block.
+
+    The first question about the operation that was started last is always answered with no:
+    programs rely on starting being asynchronous, however fast the core is.
+    """
+    global _polled_handle
     if handle not in _handle_map or _stale_handles.get(handle) is False:
         raise ValueError(f"Handle {handle} was not created or has been cleared.")
-    return handle in _stale_handles or native.poll(handle)
+    if handle in _stale_handles:
+        return True
+    is_done = native.poll(handle)
+    if handle != _polled_handle and handle == next(reversed(_handle_map)):
+        _polled_handle = handle
+        return False
+    return is_done
 
 
 def synchronize(handle):
@@ -866,10 +880,12 @@ def _alltoall_async(tensor, splits, output, output_received_splits, name, proces
     arguments = (process_set, Sum, 1.0, 1.0, 0)
     rows = splits.tolist() if splits is not None else None
     source = tensor
+    if rows is not None and tensor.dim() > 0 and 0 <= sum(rows) < tensor.shape[0]:
+        source = tensor[: sum(rows)]  # the rest stays here
     try:
-        handle = _submit(native.ALLTOALL, full, *arguments, tensor, None, rows, flags)
+        handle = _submit(native.ALLTOALL, full, *arguments, source, None, rows, flags)
     except _TensorError:
-        source = _stand_in(tensor)
+        source = _stand_in(source)
         handle = _submit(native.ALLTOALL, full, *arguments, source, None, rows, flags)
 
     def finish(handle):
