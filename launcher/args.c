@@ -845,11 +845,3 @@ void args_print_help(FILE *file)
           "of the\ncommand go into its environment. See horovodrun(1).\n",
           file);
 }
-
-void args_print_options(FILE *file)
-{
-    for (size_t i = 0; i < ROW_COUNT; i++)
-        for (int k = 0; k < 2 && arg_rows[i].names[k] != NULL && arg_rows[i].help != NULL; k++)
-            fprintf(file, "%s\t%s\t%s\n", arg_rows[i].names[k],
-                    arg_rows[i].metavar == NULL ? "-" : arg_rows[i].metavar, arg_rows[i].help);
-}

@@ -79,8 +79,5 @@ hvd_status_t args_parse(struct mem *m, int argc, char **argv, struct args *ret,
 bool args_is_elastic(const struct args *args);
 void args_print_usage(FILE *file);
 void args_print_help(FILE *file);
-/* Every visible option, one a line, with its metavar or "-" and the first line of its help: for
- * tests of the completion files and the man page. */
-void args_print_options(FILE *file);
 
 #endif
