@@ -17,6 +17,11 @@ def is_compiling():
     return control_flow_util.GraphOrParentsInXlaContext(graph)
 
 
+def is_available():
+    """Can collectives be part of a compiled function?"""
+    return False
+
+
 def grouped_allreduce(tensors, name, op, prescale_factor, postscale_factor, process_set_id):
     raise NotImplementedError(
         "Horovod's collectives can't be compiled by XLA with this TensorFlow; use "
