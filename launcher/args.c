@@ -173,6 +173,7 @@ static const struct arg_row arg_rows[] = {
      NULL,
      "tell what the launcher does"},
     {{"--agent", NULL}, ARG_FLAG, AT(is_agent), GROUP_GENERAL, FREE, NULL, NULL},
+    {{"--run-func-folder", NULL}, ARG_TEXT, AT(run_func_folder), GROUP_GENERAL, FREE, "DIR", NULL},
 
     {{"-p", "--ssh-port"}, ARG_INT, AT(ssh_port), GROUP_SSH, FREE, "PORT", "ssh port on all hosts"},
     {{"-i", "--ssh-identity-file"},

@@ -37,6 +37,7 @@ struct args {
     const char *output_filename, *config_file;
     struct arg_int ssh_port;
     const char *ssh_identity_file;
+    const char *run_func_folder; /* see run_func.h */
 
     struct arg_int fusion_threshold_mb, cache_capacity;
     struct arg_float cycle_time_ms;

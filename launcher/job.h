@@ -42,7 +42,8 @@ enum tag_kind_job {
     JOB_TAG_OUTPUT,
     JOB_TAG_LINK_IN,
     JOB_TAG_LINK_OUT,
-    JOB_TAG_STDERR
+    JOB_TAG_STDERR,
+    JOB_TAG_CALLER
 };
 
 struct host_run;
@@ -124,7 +125,7 @@ struct job {
     struct ladder ladder;
 
     int poll_fd, signal_fd;
-    struct job_tag signal_tag, store_tag, output_tags[2];
+    struct job_tag signal_tag, store_tag, caller_tag, output_tags[2];
     bool is_output_polled[2], is_paused;
 
     int64_t started_ns, start_limit_ns;

@@ -12,6 +12,7 @@
 
 #include "base/sha256.h"
 #include "job.h"
+#include "run_func.h"
 #include "spawn.h"
 #include "wire/key.h"
 
@@ -152,7 +153,7 @@ static void start_when_up(struct job *job)
         return;
     error_clear(&error);
     job->is_started = true;
-    if (rendezvous_open(job, &error) != HVD_OK) {
+    if (rendezvous_open(job, &error) != HVD_OK || run_func_load(job, &error) != HVD_OK) {
         job->verdict = (struct verdict){.kind = VERDICT_HOST,
                                         .at_ns = os_now_ns(job->os),
                                         .text = mem_copy(job->mem, error.text)};
@@ -204,6 +205,10 @@ static void on_event(struct job *job, const struct os_event *event)
     const struct job_tag *tag = event->tag;
     switch (tag->kind) {
     case JOB_TAG_SIGNALS: supervise_signals(job); return;
+    case JOB_TAG_CALLER:
+        if (run_func_is_abandoned(job))
+            on_stop_signal(job, SIGHUP);
+        return;
     case JOB_TAG_STORE:
     case JOB_TAG_OUTPUT: return; /* served in every round */
     case JOB_TAG_LINK_IN:
@@ -299,6 +304,8 @@ hvd_status_t supervise_open(struct job *job, struct error *error)
     job->signal_tag.kind = JOB_TAG_SIGNALS;
     job->output_tags[0].kind = job->output_tags[1].kind = JOB_TAG_OUTPUT;
     os->poll_add(os->ctx, job->poll_fd, job->signal_fd, &job->signal_tag, false);
+    job->caller_tag.kind = JOB_TAG_CALLER;
+    run_func_watch(job, &job->caller_tag);
     return HVD_OK;
 }
 
@@ -331,6 +338,10 @@ int supervise_run(struct job *job)
             output_finish_rank(&job->output, i);
         report_print(job);
         code = report_exit_code(job);
+        if (run_func_save(job, &error) != HVD_OK) {
+            output_say(&job->output, 2, "horovodrun: %s", error.text);
+            code = code == 0 ? 1 : code;
+        }
     }
     supervise_close(job);
     return code;

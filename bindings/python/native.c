@@ -92,6 +92,18 @@ static PyMethodDef methods[] = {
     {"process_set_rank", native_process_set_rank, METH_O, "process_set_rank(id) -> int"},
     {"process_set_size", native_process_set_size, METH_O, "process_set_size(id) -> int"},
     {"process_sets", native_process_sets, METH_NOARGS, "process_sets() -> {id: [ranks]}"},
+    {"store_serve", FAST(native_store_serve), METH_FASTCALL,
+     "store_serve(address, key) -> (server, address): a rendezvous store, served by a thread until "
+     "the server is dropped."},
+    {"store_listen", FAST(native_store_listen), METH_FASTCALL,
+     "store_listen(server, address) -> address: listen there as well."},
+    {"store_open", FAST(native_store_open), METH_FASTCALL,
+     "store_open(addresses, key, timeout_s) -> client"},
+    {"store_put", FAST(native_store_put), METH_FASTCALL,
+     "store_put(client, scope, key, bytes, timeout_s)"},
+    {"store_get", FAST(native_store_get), METH_FASTCALL,
+     "store_get(client, scope, key, timeout_s) -> bytes, or None if it is not there; 0 s: do not "
+     "wait for it."},
     {NULL, NULL, 0, NULL}};
 
 static const struct constant {

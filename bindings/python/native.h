@@ -100,6 +100,13 @@ PyObject *native_process_set_rank(PyObject *module, PyObject *id);
 PyObject *native_process_set_size(PyObject *module, PyObject *id);
 PyObject *native_process_sets(PyObject *module, PyObject *unused);
 
+PyObject *native_store_serve(PyObject *module, PyObject *const *args,
+                             Py_ssize_t count); /* store.c */
+PyObject *native_store_listen(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *native_store_open(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *native_store_put(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *native_store_get(PyObject *module, PyObject *const *args, Py_ssize_t count);
+
 /* A list of ints as an array that the caller frees with PyMem_Free(); NULL with an exception. */
 int32_t *native_read_ranks(PyObject *ranks, int32_t *ret_count);
 
