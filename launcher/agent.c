@@ -24,7 +24,8 @@
 #define KILL_PERIOD_MS     50
 #define ORPHAN_GRACE_MS    1000
 #define LEFT_OVER_GRACE_MS 1000
-#define FAREWELL_MS        2000 /* to get the last messages out */
+#define FAREWELL_MS        2000   /* to get the last messages out */
+#define SILENCE_MS         120000 /* without a ping: the launcher is taken for dead */
 #define EVENTS_MAX         64
 #define WORKERS_MAX        65536u
 
@@ -67,6 +68,9 @@ struct agent {
     struct worker *workers;
     uint32_t worker_count;
     int64_t oom_kills; /* at the start */
+    uint64_t file_limit;
+    bool has_heartbeat, is_held; /* the launcher pings; the job is held by Ctrl-Z */
+    int64_t heard_ns;            /* last message of the launcher */
     struct probe_server *probe;
 };
 
@@ -227,7 +231,8 @@ static int worker_start(struct agent *a, struct worker *w)
                       .cwd = a->cwd[0] == '\0' ? NULL : a->cwd,
                       .fds = {-1, out[1], err[1]},
                       .kept_fd = key_fd,
-                      .death_signal = SIGKILL};
+                      .death_signal = SIGKILL,
+                      .file_limit = a->file_limit};
     if (rc == 0)
         rc = spawn_start(&s, &w->pid, &w->pidfd);
     int ours[] = {out[1], err[1], key_fd};
@@ -245,8 +250,9 @@ static int worker_start(struct agent *a, struct worker *w)
 
 /* ---- ending ---- */
 
-static void agent_signal_all(struct agent *a, int signal_number)
+static void agent_signal(struct agent *a, int signal_number)
 {
+    a->is_held = signal_number == SIGSTOP;
     for (uint32_t i = 0; i < a->worker_count; i++)
         if (a->workers[i].is_running)
             spawn_signal_group(a->workers[i].pid, signal_number);
@@ -392,8 +398,11 @@ static void agent_message(struct agent *a, enum message_type type, struct reader
     switch (type) {
     case MESSAGE_START: agent_start(a, r); return;
     case MESSAGE_STOP: agent_stop(a, get_u32(r)); return;
-    case MESSAGE_SIGNAL: agent_signal_all(a, (int)get_u32(r)); return;
-    case MESSAGE_PING: agent_pong(a, r); return;
+    case MESSAGE_SIGNAL: agent_signal(a, (int)get_u32(r)); return;
+    case MESSAGE_PING:
+        a->has_heartbeat = true;
+        agent_pong(a, r);
+        return;
     case MESSAGE_SERVE: probe_serve(&a->mem, &a->link, r, &a->probe); return;
     case MESSAGE_DIAL: probe_dial(&a->mem, &a->link, r); return;
     case MESSAGE_HELLO:
@@ -413,6 +422,7 @@ static void agent_read_control(struct agent *a)
 {
     hvd_status_t status = link_fill(&a->link);
     enum message_type type = MESSAGE_PING;
+    a->heard_ns = now_ns(a);
     struct reader payload;
     while (status == HVD_OK) {
         status = link_next(&a->link, &type, &payload);
@@ -484,9 +494,16 @@ static void agent_event(struct agent *a, const struct os_event *event)
     }
 }
 
+/* A launcher whose machine vanished closes nothing; its pings stop. */
+static void agent_check_heartbeat(struct agent *a)
+{
+    if (a->has_heartbeat && !a->is_held && now_ns(a) - a->heard_ns > SILENCE_MS * NS_PER_MS)
+        agent_orphaned(a);
+}
+
 static int64_t agent_timeout_ns(const struct agent *a)
 {
-    int64_t wait_ns = -1;
+    int64_t wait_ns = a->has_heartbeat ? SILENCE_MS / 8 * NS_PER_MS : -1;
     if (a->state == AGENT_STOPPING)
         wait_ns = a->kill_at_ns - now_ns(a);
     if (a->state == AGENT_KILLING)
@@ -517,6 +534,7 @@ static void agent_loop(struct agent *a)
 {
     struct os_event events[EVENTS_MAX];
     while (!agent_is_done(a)) {
+        agent_check_heartbeat(a);
         agent_flush(a);
         agent_pause(a);
         int n = a->os->poll_wait(a->os->ctx, a->poll_fd, events, EVENTS_MAX, agent_timeout_ns(a));
@@ -548,6 +566,7 @@ static int agent_open(struct agent *a)
     spawn_nonblocking(in_fd);
     spawn_nonblocking(out_fd);
     spawn_adopt_orphans();
+    a->file_limit = spawn_raise_file_limit();
     a->signal_fd = spawn_signals_open();
     a->poll_fd = a->os->poll_create(a->os->ctx);
     if (a->signal_fd < 0 || a->poll_fd < 0)

@@ -18,6 +18,7 @@
 #define ATTEMPTS_MAX    5
 #define RETRY_MS        500
 #define STDERR_KEEP     16384u
+#define PING_MS         5000
 #define DIAL_TIMEOUT_MS 10000
 
 /* ---- starting an agent ---- */
@@ -50,6 +51,7 @@ static int run_spawn_local(struct job *job, struct host_run *run)
                       .argv = argv,
                       .fds = {pair[1], pair[1], 2},
                       .kept_fd = -1,
+                      .file_limit = job->file_limit,
                       .wants_session = true};
     int pidfd = -1;
     rc = spawn_start(&s, &run->pid, &pidfd);
@@ -69,7 +71,8 @@ static int run_spawn_remote(struct job *job, struct host_run *run)
 {
     int in[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1};
     struct list argv = {0};
-    remote_command(job->mem, job->os, job->args, run->host, job->self_path, &argv);
+    remote_command(job->mem, job->os, job->args, run->host, job->self_path,
+                   spawn_descriptor_path(job->mem, job->ssh_config_fd), &argv);
     int rc = spawn_pipe(in);
     if (rc == 0)
         rc = spawn_pipe(out);
@@ -78,6 +81,7 @@ static int run_spawn_remote(struct job *job, struct host_run *run)
     struct spawn s = {.argv = argv.items,
                       .fds = {in[0], out[1], err[1]},
                       .kept_fd = -1,
+                      .file_limit = job->file_limit,
                       .wants_session = true,
                       .death_signal = SIGTERM};
     int pidfd = -1;
@@ -211,6 +215,21 @@ void fleet_send_stop(struct job *job, int64_t grace_ms)
 void fleet_send_signal(struct job *job, int signal_number)
 {
     send_number(job, MESSAGE_SIGNAL, (uint32_t)signal_number);
+}
+
+void fleet_ping(struct job *job, int64_t now_ns)
+{
+    if (now_ns < job->next_ping_ns)
+        return;
+    job->next_ping_ns = now_ns + PING_MS * JOB_NS_PER_MS;
+    for (int32_t i = 0; i < job->run_count; i++) {
+        struct host_run *run = &job->runs[i];
+        if (run->is_local || run->stage < HOST_UP || run->stage == HOST_GONE)
+            continue;
+        message_begin(&run->link, MESSAGE_PING);
+        message_u64(&run->link, (uint64_t)now_ns);
+        message_end(&run->link);
+    }
 }
 
 void fleet_flush(struct job *job)

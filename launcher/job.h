@@ -106,6 +106,8 @@ struct job {
     struct mem *mem;
     const struct args *args;
     const char *self_path;
+    int ssh_config_fd;   /* our defaults for ssh, -1: none */
+    uint64_t file_limit; /* on open files, before we raised it */
     const struct hosts *hosts;
     struct slot *slots;
     int32_t count;
@@ -129,6 +131,7 @@ struct job {
     bool is_output_polled[2], is_paused;
 
     int64_t started_ns, start_limit_ns;
+    int64_t next_ping_ns;
     bool is_started; /* START was sent to all */
     bool is_stopping;
     int64_t give_up_ns;
@@ -160,6 +163,7 @@ void fleet_flush(struct job *job);
 void fleet_reaped(struct job *job, pid_t pid, int code);
 void fleet_send_stop(struct job *job, int64_t grace_ms);
 void fleet_send_signal(struct job *job, int signal_number);
+void fleet_ping(struct job *job, int64_t now_ns);  /* remote agents, every few seconds */
 void fleet_pause(struct job *job, bool is_paused); /* do not read from the agents */
 bool fleet_is(const struct job *job, enum host_stage at_least);
 int64_t fleet_next_retry_ns(const struct job *job);

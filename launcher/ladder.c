@@ -45,7 +45,11 @@ void ladder_describe(const struct job *job, const struct host_run *run, char *re
                  job->dial == NULL || job->dial[0] == '\0' ? "us" : job->dial);
         return;
     case HOST_RUNNING:
-        snprintf(ret_text, bytes, "%sstarted, has not dialled back to %s", way, job->rendezvous);
+        if (run->is_local)
+            snprintf(ret_text, bytes, "started, has not called init yet");
+        else
+            snprintf(ret_text, bytes, "%sstarted, has not dialled back to %s", way,
+                     job->rendezvous);
         return;
     case HOST_GONE: snprintf(ret_text, bytes, "gone"); return;
     }

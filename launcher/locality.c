@@ -75,6 +75,8 @@ hvd_status_t locality_load(struct mem *m, struct locality *ret, struct error *er
 
 bool locality_is_own(const struct locality *l, const char *address)
 {
+    if (strcmp(address, "127.0.1.1") == 0) /* Debian's /etc/hosts gives it the machine's own name */
+        return true;
     for (int32_t i = 0; i < l->count; i++)
         if (strcmp(l->items[i].text, address) == 0)
             return true;

@@ -165,6 +165,7 @@ int main(int argc, char **argv)
 {
     const struct os *os = os_host();
     struct mem m;
+    spawn_ensure_stdio();
     mem_init(&m, os);
     int code = run(&m, os, argc, argv);
     mem_destroy(&m);

@@ -47,9 +47,10 @@ static void sink_flush(const struct os *os, struct output_sink *s)
             continue;
         if (written == -EAGAIN) /* someone else made it non-blocking */
             return;
-        if (written < 0)
+        if (written < 0) {
             s->is_gone = true;
-        else
+            s->is_broken = written == -EPIPE;
+        } else
             bytes_drop(&s->queue, (size_t)written);
     }
     if (s->is_gone)
@@ -323,7 +324,7 @@ bool output_is_full(const struct output *o)
 
 bool output_is_gone(const struct output *o)
 {
-    return o->sinks[0].is_gone;
+    return o->sinks[0].is_broken;
 }
 
 void output_destroy(struct output *o)

@@ -23,9 +23,10 @@
 /* One place to write to: our stdout, our stderr, or a file. */
 struct output_sink {
     int fd;
-    bool is_file; /* always takes what it gets */
-    bool is_gone; /* the reader went away; everything is dropped from then on */
-    char last;    /* byte written last: does the next line need a newline before it? */
+    bool is_file;   /* always takes what it gets */
+    bool is_gone;   /* writing failed; everything is dropped from then on */
+    bool is_broken; /* because nobody reads it any more (EPIPE) */
+    char last;      /* byte written last: does the next line need a newline before it? */
     const void *last_owner;
     struct bytes queue;
 };

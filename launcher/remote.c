@@ -31,7 +31,8 @@ static void add(struct mem *m, struct list *list, const char *word)
 }
 
 void remote_command(struct mem *m, const struct os *os, const struct args *args,
-                    const struct host *host, const char *self_path, struct list *ret)
+                    const struct host *host, const char *self_path, const char *config_path,
+                    struct list *ret)
 {
     const char *rsh = os->env(os->ctx, "OMPI_MCA_plm_rsh_agent");
     if (rsh != NULL && strcmp(rsh, REMOTE_KUBEXEC) == 0) { /* Kubeflow's MPI operator, first kind */
@@ -40,15 +41,21 @@ void remote_command(struct mem *m, const struct os *os, const struct args *args,
         list_add(m, ret, agent_line(m, self_path));
         return;
     }
-    static const char *const options[] = {
-        "BatchMode=yes",         "StrictHostKeyChecking=accept-new",
-        "ConnectTimeout=10",     "ServerAliveInterval=5",
-        "ServerAliveCountMax=6", "EscapeChar=none",
-        "RequestTTY=no"};
+    static const char *const always[] = {"BatchMode=yes", "EscapeChar=none", "RequestTTY=no"};
+    static const char *const defaults[] = {"StrictHostKeyChecking=accept-new", "ConnectTimeout=10",
+                                           "ServerAliveInterval=5", "ServerAliveCountMax=6"};
     add(m, ret, "ssh");
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+    if (config_path != NULL) {
+        add(m, ret, "-F");
+        add(m, ret, config_path);
+    }
+    for (size_t i = 0; i < sizeof always / sizeof *always; i++) {
         add(m, ret, "-o");
-        add(m, ret, options[i]);
+        add(m, ret, always[i]);
+    }
+    for (size_t i = 0; config_path == NULL && i < sizeof defaults / sizeof *defaults; i++) {
+        add(m, ret, "-o");
+        add(m, ret, defaults[i]);
     }
     if (args->ssh_port.is_set) {
         add(m, ret, "-p");

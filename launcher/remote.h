@@ -13,8 +13,20 @@
 
 #define REMOTE_KUBEXEC "/etc/mpi/kubexec.sh"
 
+/* ssh takes the first value it finds, so what the user and the machine have set wins over this. */
+#define REMOTE_SSH_CONFIG                                                                          \
+    "Include ~/.ssh/config\n"                                                                      \
+    "Include /etc/ssh/ssh_config\n"                                                                \
+    "Host *\n"                                                                                     \
+    "    StrictHostKeyChecking accept-new\n"                                                       \
+    "    ConnectTimeout 10\n"                                                                      \
+    "    ServerAliveInterval 5\n"                                                                  \
+    "    ServerAliveCountMax 6\n"
+
+/* config_path: a file with REMOTE_SSH_CONFIG, or NULL: the same as options, which then win. */
 void remote_command(struct mem *m, const struct os *os, const struct args *args,
-                    const struct host *host, const char *self_path, struct list *ret);
+                    const struct host *host, const char *self_path, const char *config_path,
+                    struct list *ret);
 /* Is it any use to try again after this? `text` is what ssh printed. */
 bool remote_is_transient(const char *text);
 

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -48,6 +49,15 @@ static void child_signals(void)
     sigemptyset(&none);
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static void child_file_limit(uint64_t soft)
+{
+    struct rlimit limit;
+    if (soft == 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    limit.rlim_cur = (rlim_t)soft;
+    setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 static void child_descriptors(const struct spawn *s)
@@ -129,6 +139,7 @@ static _Noreturn void child_run(const struct spawn *s, pid_t parent)
         setpgid(0, 0);
     child_descriptors(s);
     child_signals();
+    child_file_limit(s->file_limit);
     if (s->cwd != NULL && chdir(s->cwd) != 0)
         dprintf(STDERR_FILENO, "horovodrun: cannot change to directory %s: %s\n", s->cwd,
                 strerror(errno));
@@ -340,6 +351,24 @@ char *spawn_self_path(struct mem *m)
     return n <= 0 ? mem_copy(m, "") : mem_copy_n(m, path, (size_t)n);
 }
 
+void spawn_ensure_stdio(void)
+{
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)!open("/dev/null",
+                        fd == 0 ? O_RDONLY : O_WRONLY); /* takes the lowest, this one */
+}
+
+uint64_t spawn_raise_file_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return 0;
+    uint64_t before = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max;
+    return setrlimit(RLIMIT_NOFILE, &limit) == 0 ? before : 0;
+}
+
 int spawn_take_stdio(int *ret_in_fd, int *ret_out_fd)
 {
     *ret_in_fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
@@ -358,12 +387,17 @@ int spawn_secret_file(const void *bytes, size_t n)
     int fd = memfd_create("horovod-key", MFD_CLOEXEC);
     if (fd < 0)
         return -errno;
-    if (pwrite(fd, bytes, n, 0) != (ssize_t)n) {
+    if (fchmod(fd, 0600) != 0 || pwrite(fd, bytes, n, 0) != (ssize_t)n) {
         int cause = errno;
         close(fd);
         return -cause;
     }
     return fd;
+}
+
+char *spawn_descriptor_path(struct mem *m, int fd)
+{
+    return fd < 0 ? NULL : mem_format(m, "/proc/%d/fd/%d", (int)getpid(), fd);
 }
 
 /* ---- the kernel's out-of-memory killer ---- */

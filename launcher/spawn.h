@@ -21,12 +21,13 @@
 struct spawn {
     const char *path; /* program file; NULL: search argv[0] along env's PATH */
     char *const *argv;
-    char *const *env;   /* NULL: ours */
-    const char *cwd;    /* NULL or unreachable: stay */
-    int fds[3];         /* stdin, stdout, stderr; -1: /dev/null */
-    int kept_fd;        /* inherited as SPAWN_KEPT_FD; -1: none */
-    bool wants_session; /* its own session; otherwise its own process group */
-    int death_signal;   /* when the parent dies; 0: none */
+    char *const *env;    /* NULL: ours */
+    const char *cwd;     /* NULL or unreachable: stay */
+    int fds[3];          /* stdin, stdout, stderr; -1: /dev/null */
+    int kept_fd;         /* inherited as SPAWN_KEPT_FD; -1: none */
+    bool wants_session;  /* its own session; otherwise its own process group */
+    int death_signal;    /* when the parent dies; 0: none */
+    uint64_t file_limit; /* soft limit on open files; 0: ours */
 };
 
 struct spawn_end {
@@ -56,10 +57,14 @@ void spawn_nonblocking(int fd);
 int spawn_duplicate(int fd);          /* close-on-exec */
 char *spawn_directory(struct mem *m); /* the current one, "" if unknown */
 char *spawn_self_path(struct mem *m); /* this program's file, "" if unknown */
+void spawn_ensure_stdio(void);        /* 0 to 2 are open, if need be on /dev/null */
+/* Raises our limit on open files as far as allowed; the old one is for the children. */
+uint64_t spawn_raise_file_limit(void);
 /* Moves stdin and stdout out of the way: they become /dev/null and a copy of stderr. */
 int spawn_take_stdio(int *ret_in_fd, int *ret_out_fd);
 /* A fresh unlinked file with these bytes, offset 0; -errno. */
 int spawn_secret_file(const void *bytes, size_t n);
-int64_t spawn_oom_kill_count(void); /* of this cgroup; -1: not known */
+char *spawn_descriptor_path(struct mem *m, int fd); /* for our children; NULL if fd < 0 */
+int64_t spawn_oom_kill_count(void);                 /* of this cgroup; -1: not known */
 
 #endif

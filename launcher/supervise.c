@@ -12,6 +12,7 @@
 
 #include "base/sha256.h"
 #include "job.h"
+#include "remote.h"
 #include "run_func.h"
 #include "spawn.h"
 #include "wire/key.h"
@@ -237,6 +238,7 @@ static void loop(struct job *job)
         if (job->store != NULL)
             store_server_progress(job->store, now_ns);
         fleet_retry(job);
+        fleet_ping(job, now_ns);
         start_when_up(job);
         check_start_limit(job, now_ns);
         ladder_tick(job, now_ns);
@@ -280,7 +282,7 @@ static void layout_hosts(struct job *job)
 hvd_status_t supervise_open(struct job *job, struct error *error)
 {
     const struct os *os = job->os;
-    job->poll_fd = job->signal_fd = -1;
+    job->poll_fd = job->signal_fd = job->ssh_config_fd = -1;
     job->started_ns = os_now_ns(os);
     job->start_limit_ns = job->started_ns + job->args->start_timeout_s.value * JOB_NS_PER_S;
     output_init(&job->output, os, job->mem, job->count, job->args->prefix_output_with_timestamp);
@@ -295,7 +297,9 @@ hvd_status_t supervise_open(struct job *job, struct error *error)
         status = key_generate(os, job->key, error);
     if (status != HVD_OK)
         return status;
+    job->ssh_config_fd = spawn_secret_file(REMOTE_SSH_CONFIG, sizeof REMOTE_SSH_CONFIG - 1);
     spawn_adopt_orphans();
+    job->file_limit = spawn_raise_file_limit();
     job->signal_fd = spawn_signals_open();
     job->poll_fd = os->poll_create(os->ctx);
     if (job->signal_fd < 0 || job->poll_fd < 0)
@@ -320,7 +324,9 @@ void supervise_close(struct job *job)
         job->os->close(job->os->ctx, job->signal_fd);
     if (job->poll_fd >= 0)
         job->os->close(job->os->ctx, job->poll_fd);
-    job->signal_fd = job->poll_fd = -1;
+    if (job->ssh_config_fd >= 0)
+        job->os->close(job->os->ctx, job->ssh_config_fd);
+    job->signal_fd = job->poll_fd = job->ssh_config_fd = -1;
 }
 
 int supervise_run(struct job *job)

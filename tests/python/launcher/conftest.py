@@ -178,7 +178,7 @@ class SshServer:
         wrapper = folder / "ssh"
         wrapper.write_text(
             "#!/bin/sh\n"
-            f'exec /usr/bin/ssh -F /dev/null -o UserKnownHostsFile={self.folder}/known_hosts "$@"\n'
+            f'exec /usr/bin/ssh -o UserKnownHostsFile={self.folder}/known_hosts "$@"\n'
         )
         wrapper.chmod(0o755)
         return {"PATH": f"{folder}:{os.environ['PATH']}"}

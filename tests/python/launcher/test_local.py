@@ -297,6 +297,63 @@ def test_stopped_worker_is_ended_too(run):
     assert process.returncode == 143
 
 
+def states(run, name):
+    """Process states of the workers' own program."""
+    found = []
+    for pid in run.processes():
+        try:
+            text = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            continue
+        if f"({name})" in text:
+            found.append(text.rsplit(")", 1)[1].split()[0])
+    return found
+
+
+def test_ctrl_z_holds_the_whole_job(run):
+    process = started(run, "sh", "-c", UP + "exec sleep 300")
+
+    def wait_states(wanted):
+        deadline = time.monotonic() + 20
+        while states(run, "sleep") != wanted:
+            assert time.monotonic() < deadline, states(run, "sleep")
+            time.sleep(0.02)
+
+    wait_states(["S", "S"])
+    process.send_signal(signal.SIGTSTP)
+    wait_states(["T", "T"])
+    process.send_signal(signal.SIGCONT)
+    wait_states(["S", "S"])
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode == 143
+
+
+def test_many_files_limit_is_kept_for_workers(run):
+    result = run("-np", 1, "sh", "-c", "ulimit -n", preexec_fn=lambda: limit_files(256))
+    assert by_rank(result.stdout) == {0: ["256"]}
+
+
+def limit_files(soft):
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+def test_more_ranks_than_the_soft_limit_on_files(run):
+    result = run("-np", 40, "echo", "x", preexec_fn=lambda: limit_files(64))
+    assert result.returncode == 0, result.stderr
+    assert len(result.stdout.splitlines()) == 40
+
+
+def test_closed_stdio(run):
+    """With stdin, stdout and stderr closed nothing of ours takes their numbers."""
+    command = f"{run.path} -np 2 sh -c '{UP} echo x; echo y >&2' <&- >&- 2>&-"
+    result = subprocess.run(["sh", "-c", command], env=run.env, cwd=run.cwd, timeout=60)
+    assert result.returncode == 0
+    assert (run.cwd / "up.1").exists()
+
+
 def test_64_ranks(run):
     result = run("-np", 64, "sh", "-c", "echo $HOROVOD_RANK")
     assert result.returncode == 0
