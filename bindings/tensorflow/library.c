@@ -11,17 +11,25 @@
 
 #include "done.h"
 #include "ops.h"
+#include "xla.h"
 
 /* Set by our own Python module for the time of the load only. */
 static const char stateless_name[] = "_HOROVOD_TENSORFLOW_STATELESS";
 
 static char error_text[512];
+static bool has_xla;
 
 HVD_API const char *hvd_tensorflow_error(void); /* "" if the ops work */
+HVD_API const char *hvd_tensorflow_xla(void);   /* target of custom calls; "" if there is none */
 
 const char *hvd_tensorflow_error(void)
 {
     return error_text;
+}
+
+const char *hvd_tensorflow_xla(void)
+{
+    return has_xla ? XLA_TARGET_NAME : "";
 }
 
 static void tell(const char *what, const char *why)
@@ -44,4 +52,6 @@ __attribute__((constructor)) static void library_load(void)
         error = kernels_register(text, sizeof text);
     if (error != NULL)
         tell("", error);
+    else
+        has_xla = xla_register();
 }

@@ -33,6 +33,7 @@ QUESTIONS = (
     "HorovodLocalRank",
 )
 _STATELESS = "_HOROVOD_TENSORFLOW_STATELESS"
+_state = {"is_native": False}
 
 
 def library_path():
@@ -66,12 +67,17 @@ def _stateless_registration(is_wanted):
             del os.environ[_STATELESS]
 
 
-def _load_error(path):
-    """Why the ops of the loaded library don't work, or None."""
+def _ask(path, question):
+    """A text that a function of the loaded library gives, or None."""
     # Only after load_op_library(): opened here first, the file would yield no Python functions.
-    function = ctypes.CDLL(str(path)).hvd_tensorflow_error
+    function = getattr(ctypes.CDLL(str(path)), question)
     function.restype = ctypes.c_char_p
     return function().decode() or None
+
+
+def xla_target():
+    """Name of the custom call for compiled functions, or None."""
+    return _ask(library_path(), "hvd_tensorflow_xla") if _state["is_native"] else None
 
 
 def _load_native():
@@ -82,7 +88,7 @@ def _load_native():
             library = tf.load_op_library(str(path))
     except (tf.errors.OpError, OSError) as error:
         return None, str(error)
-    error = _load_error(path)
+    error = _ask(path, "hvd_tensorflow_error")
     if error is None and not hasattr(library, "horovod_allreduce"):
         error = f"{path} was opened before TensorFlow could collect its ops"
     return library, error
@@ -93,6 +99,7 @@ def load():
     if os.environ.get("HOROVOD_TENSORFLOW_FALLBACK", "0") in ("", "0"):
         library, error = _load_native()
         if error is None:
+            _state["is_native"] = True
             return library, True
         warnings.warn(
             f"horovod.tensorflow: the native ops do not work with TensorFlow {tf.__version__}: "

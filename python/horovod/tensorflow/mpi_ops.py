@@ -195,6 +195,8 @@ def broadcast(
     """The tensor of the rank `root_rank` (a global rank), on all ranks."""
     name = _default_name(name, "Broadcast", tensor)
     tensor, restore = _as_bytes(tensor)
+    if xla_ops.is_compiling():
+        return restore(xla_ops.broadcast(tensor, root_rank, name, _set_id(process_set)))
     return restore(
         MPI_LIB.horovod_broadcast(
             tensor,
