@@ -177,8 +177,7 @@ class SshServer:
         folder.mkdir(exist_ok=True)
         wrapper = folder / "ssh"
         wrapper.write_text(
-            "#!/bin/sh\n"
-            f'exec /usr/bin/ssh -o UserKnownHostsFile={self.folder}/known_hosts "$@"\n'
+            f'#!/bin/sh\nexec /usr/bin/ssh -o UserKnownHostsFile={self.folder}/known_hosts "$@"\n'
         )
         wrapper.chmod(0o755)
         return {"PATH": f"{folder}:{os.environ['PATH']}"}

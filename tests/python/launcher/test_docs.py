@@ -4,10 +4,9 @@
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
-
-from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 

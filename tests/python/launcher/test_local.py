@@ -6,10 +6,9 @@ import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
-
-from pathlib import Path
 
 
 def by_rank(text):
@@ -27,7 +26,7 @@ def test_np_caps_the_slots(run):
 
 
 def test_place_of_every_rank(run):
-    names = "HOSTNAME RANK SIZE LOCAL_RANK LOCAL_SIZE CROSS_RANK CROSS_SIZE".split()
+    names = ["HOSTNAME", "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"]
     show = 'echo "' + " ".join(f"$HOROVOD_{n}" for n in names) + '"'
     result = run("-np", 4, "-H", "localhost:1,127.0.0.1:4", "sh", "-c", show)
     assert by_rank(result.stdout) == {
@@ -104,7 +103,7 @@ def test_lines_stay_whole(run):
     result = run("-np", 4, "sh", "-c", script)
     ranks = by_rank(result.stdout)
     want = ["x" * 42 + str(i) for i in range(1, 2001)]
-    assert ranks == {r: want for r in range(4)}
+    assert ranks == dict.fromkeys(range(4), want)
 
 
 def test_much_output_through_a_slow_reader(run):
@@ -337,7 +336,9 @@ def test_many_files_limit_is_kept_for_workers(run):
 def limit_files(soft):
     import resource
 
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    )
 
 
 def test_more_ranks_than_the_soft_limit_on_files(run):

@@ -29,7 +29,9 @@ class Hosts:
             "link", "add", self.interfaces[0], "netns", self.names[0], "type", "veth",
             "peer", "name", self.interfaces[1], "netns", self.names[1],
         )  # fmt: skip
-        for name, address, interface in zip(self.names, self.addresses, self.interfaces):
+        for name, address, interface in zip(
+            self.names, self.addresses, self.interfaces, strict=True
+        ):
             ip("-n", name, "addr", "add", f"{address}/24", "dev", interface)
             ip("-n", name, "link", "set", interface, "up")
             ip("-n", name, "link", "set", "lo", "up")
@@ -101,7 +103,7 @@ def test_interface_by_name_of_this_host_only(job, hosts):
 
 
 def test_dial_back_that_cannot_work_is_named(job, hosts):
-    """Told to use the dead bridge, the job ends with the host and the address it could not reach."""
+    """Told to use the dead bridge, the job ends naming the host and the address."""
     result = job("-np", 2, "-H", job.where, "--network-interfaces", "docker0", *job.options, "true")
     assert result.returncode == 1
     assert f"host {hosts.addresses[1]}: cannot dial back to 172.31.99.1:" in result.stderr

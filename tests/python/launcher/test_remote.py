@@ -42,7 +42,9 @@ def test_ranks_here_and_there(remote, sshd):
 
 def test_environment_there(remote):
     odd = {"WITH_QUOTES": "a'b\"c $x `y`\nnext", "CUDA_VISIBLE_DEVICES": "5", "OLDPWD": "/x"}
-    script = 'test $HOROVOD_RANK = 2 && printf "%s|%s|%s\\n" "$WITH_QUOTES" "$CUDA_VISIBLE_DEVICES" "$HOROVOD_GLOO_RENDEZVOUS_ADDR" || true'
+    names = ("WITH_QUOTES", "CUDA_VISIBLE_DEVICES", "HOROVOD_GLOO_RENDEZVOUS_ADDR")
+    values = " ".join(f'"${name}"' for name in names)
+    script = f'test $HOROVOD_RANK = 2 && printf "%s|%s|%s\\n" {values} || true'
     result = remote(*remote.flags, "sh", "-c", script, env={**remote.env, **odd})
     assert result.returncode == 0, result.stderr
     text = result.stdout.replace("[2]<stdout>:", "")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-HOLD = "cat /proc/self/fd/$HOROVOD_KEY_FD > key.$HOROVOD_RANK.part; mv key.$HOROVOD_RANK.part key.$HOROVOD_RANK; sleep 300"
+HOLD = "f=key.$HOROVOD_RANK; cat /proc/self/fd/$HOROVOD_KEY_FD > $f.part; mv $f.part $f; sleep 300"
 
 
 def keys_of(run, process, count):
