@@ -146,6 +146,7 @@ static const char *const names_without_effect[] = {
 /* Read by the launcher, by a binding, or when building; silent here. */
 static const char *const names_elsewhere[] = {
     "HOROVOD_ENABLE_XLA_OPS",
+    "HOROVOD_TENSORFLOW_FALLBACK",
     "HOROVOD_START_TIMEOUT",
     "HOROVOD_ELASTIC_TIMEOUT",
     "HOROVOD_SPARK_START_TIMEOUT",
