@@ -120,6 +120,7 @@ void coordinator_forget(struct procset *set, struct entry *entry)
 {
     struct coordinator *c = set->coordinator;
     map_remove(&c->entries, entry->name, entry->name_bytes);
+    entry->is_forgotten = true; /* what still comes by its id before all know does not count */
     for (int32_t i = 0; i < c->ready_count; i++)
         if (c->ready[i] == entry) {
             c->ready_bytes -= entry->bytes;
@@ -143,7 +144,16 @@ static uint32_t next_id(struct procset *set)
     return c->next_id++;
 }
 
-/* The cache is full: the entry not used for longest goes, unless it is in use right now. */
+static bool is_ready(const struct coordinator *c, const struct entry *entry)
+{
+    for (int32_t i = 0; i < c->ready_count; i++)
+        if (c->ready[i] == entry)
+            return true;
+    return false;
+}
+
+/* The cache is full: the entry not used for longest goes, unless it is in use right now. What is
+ * ready was used last: if the oldest is, all are. */
 static void evict(struct procset *set)
 {
     struct coordinator *c = set->coordinator;
@@ -152,7 +162,7 @@ static void evict(struct procset *set)
     for (struct entry *e; (e = map_next(&c->entries, &cursor)) != NULL;)
         if (e->queued == 0 && e->ready_count == 0 && (oldest == NULL || e->used < oldest->used))
             oldest = e;
-    if (oldest == NULL)
+    if (oldest == NULL || is_ready(c, oldest))
         return;
     if (!c->is_evict_told) {
         c->is_evict_told = true;

@@ -159,7 +159,9 @@ static void lay_coll(struct procset *set, const struct entry *e)
 static bool lay_out(struct procset *set)
 {
     struct run *run = &set->run;
-    if (!counts_reserve(set, (size_t)run->batch.count * (size_t)set->size))
+    const struct entry *first = procset_entry(set, run->batch.ids[0]);
+    bool has_counts = first != NULL && first->kind != HVD_ALLREDUCE && first->kind != HVD_BROADCAST;
+    if (has_counts && !counts_reserve(set, (size_t)run->batch.count * (size_t)set->size))
         return false;
     for (int32_t i = 0; i < run->batch.count; i++) {
         struct entry *e = procset_entry(set, run->batch.ids[i]);
@@ -279,8 +281,7 @@ static void finish(struct procset *set, hvd_status_t status, const char *text)
         if (op != NULL && op->state == OP_BATCHED)
             complete_op(engine, op, status, text);
     }
-    procset_ids_give(set, run->batch.ids);
-    run->batch.ids = NULL;
+    procset_ids_give(set, &run->batch);
 }
 
 static void fail(struct procset *set, hvd_status_t status, const char *text)
@@ -359,8 +360,7 @@ void execute_cancel(struct procset *set)
         if (e->tensor != NULL && e->tensor->op != NULL)
             e->tensor->op->state = OP_HELD;
     }
-    procset_ids_give(set, run->batch.ids);
-    run->batch.ids = NULL;
+    procset_ids_give(set, &run->batch);
     run->is_active = false;
     run->is_planned = false;
 }
@@ -383,7 +383,7 @@ static void event(struct procset *set, struct batch *batch)
     case BATCH_SET_REMOVE: sets_removed(engine, batch->argument); break;
     case BATCH_SHUTDOWN: engine_leave(engine); break;
     }
-    os_free(engine->os, batch->ids);
+    procset_ids_give(set, batch);
 }
 
 bool execute_progress(struct procset *set)

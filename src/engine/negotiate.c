@@ -289,17 +289,14 @@ static bool apply_batch(struct procset *set, struct reader *r)
     uint32_t count = get_u32(r);
     if (count == 0 || count > COLL_PARTS_MAX)
         return false;
-    uint32_t *ids = procset_ids_take(set);
-    if (ids == NULL)
+    struct batch batch = {.kind = BATCH_RUN, .count = (int32_t)count};
+    if (!procset_ids_take(set, &batch, batch.count))
         return false;
-    struct batch batch = {.kind = BATCH_RUN, .count = (int32_t)count, .ids = ids};
     for (uint32_t i = 0; i < count; i++) {
-        ids[i] = get_u32(r);
-        struct entry *entry = r->bad ? NULL : procset_entry(set, ids[i]);
-        if (entry == NULL) {
-            procset_ids_give(set, ids);
-            return false;
-        }
+        batch.ids[i] = get_u32(r);
+        struct entry *entry = r->bad ? NULL : procset_entry(set, batch.ids[i]);
+        if (entry == NULL)
+            return false; /* the set is broken: the ring goes with it */
         entry->queued++;
         entry->ready_count = 0;
         entry->is_announced = false;
@@ -367,7 +364,8 @@ static bool apply_plan(struct procset *set, struct reader *r)
             return false;
         }
     }
-    struct batch batch = {.kind = BATCH_PLAN, .count = (int32_t)count, .ids = ids};
+    struct batch batch = {
+        .kind = BATCH_PLAN, .count = (int32_t)count, .ids = ids, .is_owned = true};
     generation_begin(set);
     batch.argument2 = set->generation;
     plan_prepare(set);
@@ -376,7 +374,7 @@ static bool apply_plan(struct procset *set, struct reader *r)
 
 static bool apply_set_add(struct procset *set, struct reader *r)
 {
-    struct batch batch = {.kind = BATCH_SET_ADD};
+    struct batch batch = {.kind = BATCH_SET_ADD, .is_owned = true};
     batch.argument = (int32_t)get_u32(r);
     batch.argument2 = get_u32(r);
     uint32_t count = get_u32(r);

@@ -160,10 +160,7 @@ static bool start_next(struct procset *set)
     struct plan_batch *b = &plan->batches[plan->position];
     if (b->missing > 0)
         return false;
-    struct batch batch = {.kind = BATCH_RUN, .count = b->count, .ids = procset_ids_take(set)};
-    if (batch.ids == NULL)
-        return false;
-    memcpy(batch.ids, &plan->ids[b->first], (size_t)b->count * sizeof *batch.ids);
+    struct batch batch = {.kind = BATCH_RUN, .count = b->count, .ids = &plan->ids[b->first]};
     for (int32_t i = 0; i < b->count; i++) {
         struct entry *entry = procset_entry(set, batch.ids[i]);
         entry->is_plan_ready = false;

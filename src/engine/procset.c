@@ -75,13 +75,14 @@ static hvd_status_t tables_build(struct procset *set)
     const struct os *os = set->engine->os;
     map_init(&set->tensors, os);
     set->ids = os_alloc(os, PROCSET_IDS * sizeof *set->ids);
-    set->batch_capacity = 64;
+    set->batch_capacity = 1024;
     set->batches = os_alloc(os, set->batch_capacity * sizeof *set->batches);
+    set->ring = os_alloc(os, PROCSET_RING * sizeof *set->ring);
     set->up_bytes = os_alloc(os, UP_BYTES * 2);
     set->run.parts = os_alloc(os, COLL_PARTS_MAX * sizeof *set->run.parts);
     set->run.entries = os_alloc(os, COLL_PARTS_MAX * sizeof(struct entry *));
     set->run.recv_counts = os_alloc(os, (size_t)set->size * 2 * sizeof *set->run.recv_counts);
-    if (set->ids == NULL || set->batches == NULL || set->up_bytes == NULL ||
+    if (set->ids == NULL || set->batches == NULL || set->ring == NULL || set->up_bytes == NULL ||
         set->run.parts == NULL || set->run.entries == NULL || set->run.recv_counts == NULL)
         return HVD_ERR_NO_MEMORY;
     writer_init(&set->up_ready, set->up_bytes, UP_BYTES);
@@ -179,10 +180,9 @@ void procset_destroy(struct procset *set)
         os_free(os, t);
     map_destroy(&set->tensors);
     for (; set->batches != NULL && set->batch_head != set->batch_tail; set->batch_head++)
-        os_free(os, set->batches[set->batch_head % set->batch_capacity].ids);
-    while (set->free_ids != NULL)
-        os_free(os, procset_ids_take(set));
-    os_free(os, set->run.batch.ids);
+        procset_ids_give(set, &set->batches[set->batch_head % set->batch_capacity]);
+    procset_ids_give(set, &set->run.batch);
+    os_free(os, set->ring);
     os_free(os, set->run.parts);
     os_free(os, set->run.entries);
     os_free(os, set->run.counts);
@@ -280,29 +280,28 @@ void procset_forget(struct procset *set, struct entry *entry)
     entry_free(engine->os, entry);
 }
 
-/* A free array holds the pointer to the next one in its first bytes. */
-struct free_array {
-    uint32_t *next;
-};
-
-uint32_t *procset_ids_take(struct procset *set)
+bool procset_ids_take(struct procset *set, struct batch *batch, int32_t count)
 {
-    uint32_t *ids = set->free_ids;
-    if (ids == NULL)
-        return os_alloc(set->engine->os, COLL_PARTS_MAX * sizeof *ids);
-    struct free_array head;
-    memcpy(&head, ids, sizeof head);
-    set->free_ids = head.next;
-    return ids;
+    uint32_t at = (uint32_t)(set->ring_tail % PROCSET_RING);
+    uint32_t skip = at + (uint32_t)count > PROCSET_RING ? PROCSET_RING - at : 0;
+    uint32_t span = skip + (uint32_t)count;
+    if (set->ring_tail + span - set->ring_head <= PROCSET_RING) {
+        batch->ids = &set->ring[(at + skip) % PROCSET_RING];
+        batch->ring_span = span;
+        set->ring_tail += span;
+        return true;
+    }
+    batch->ids = os_alloc(set->engine->os, (size_t)count * sizeof *batch->ids);
+    batch->is_owned = batch->ids != NULL;
+    return batch->is_owned;
 }
 
-void procset_ids_give(struct procset *set, uint32_t *ids)
+void procset_ids_give(struct procset *set, struct batch *batch)
 {
-    if (ids == NULL)
-        return;
-    struct free_array head = {.next = set->free_ids};
-    memcpy(ids, &head, sizeof head);
-    set->free_ids = ids;
+    set->ring_head += batch->ring_span;
+    if (batch->is_owned)
+        os_free(set->engine->os, batch->ids);
+    *batch = (struct batch){0};
 }
 
 static bool batches_grow(struct procset *set)

@@ -20,6 +20,7 @@
 
 #define PROCSET_IDS       16384u /* ids alive at once; ids grow for ever, slot = id % PROCSET_IDS */
 #define PROCSET_IDS_LIMIT 12288u
+#define PROCSET_RING      16384u
 #define BATCH_QUEUE       4096u
 
 struct engine;
@@ -67,8 +68,9 @@ struct batch {
     int32_t argument;   /* JOINED: last rank; SET_*: id */
     uint32_t argument2; /* SET_ADD: incarnation */
     int32_t count;
-    uint32_t *ids; /* RUN: an array of the set's pool; PLAN: ids with 0 behind each batch; SET_ADD:
-                      ranks */
+    uint32_t *ids; /* RUN: in the set's ring; PLAN: ids with 0 behind each batch; SET_ADD: ranks */
+    uint32_t ring_span; /* ids taken from the ring */
+    bool is_owned;      /* ids is an allocation of its own */
 };
 
 struct run { /* the batch in execution */
@@ -115,8 +117,8 @@ struct procset {
 
     struct batch *batches; /* ring: what to execute, in order */
     uint32_t batch_capacity, batch_head, batch_tail;
-    uint32_t
-        *free_ids; /* pool of id arrays, COLL_PARTS_MAX each; linked through their first bytes */
+    uint32_t *ring; /* ids of the batches in the queue, PROCSET_RING of them, first in first out */
+    uint64_t ring_head, ring_tail;
     struct run run;
 
     struct writer up_ready, up_request; /* under construction */
@@ -144,6 +146,8 @@ void procset_forget(struct procset *set, struct entry *entry);
 
 void procset_rebase(struct procset *set); /* a new life or generation begins for the backend */
 hvd_status_t procset_batch_push(struct procset *set, const struct batch *batch);
-uint32_t *procset_ids_take(struct procset *set); /* room for COLL_PARTS_MAX ids; NULL: no memory */
-void procset_ids_give(struct procset *set, uint32_t *ids);
+/* Room for the ids of a batch; false: no memory. They are given back in the order they were taken.
+ */
+bool procset_ids_take(struct procset *set, struct batch *batch, int32_t count);
+void procset_ids_give(struct procset *set, struct batch *batch);
 #endif

@@ -11,7 +11,9 @@
 
 #include <string.h>
 
-#define STAGE_CHUNK     (512u << 10) /* all shares of one chunk together */
+#define STAGE_UNIT_TWO  (512u << 10) /* of one share and chunk, for two members */
+#define STAGE_UNIT_MORE (256u << 10)
+#define STAGE_CHUNK_MAX (4u << 20) /* of all shares together, for many members */
 #define STAGE_UNIT_MIN  (16u << 10)
 #define SHARE_LINE      64u
 #define SHARE_PAGE      4096u
@@ -62,11 +64,23 @@ static bool arrays_create(struct host_coll *h, const struct group *group)
     h->in_walks = os_alloc(h->os, size * sizeof *h->in_walks);
     h->out_walks = os_alloc(h->os, size * sizeof *h->out_walks);
     h->prefix = os_alloc(h->os, (COLL_PARTS_MAX + 1) * sizeof *h->prefix);
+    h->place_capacity = size * COLL_PARTS_MAX; /* untouched pages cost nothing */
+    h->places = os_alloc(h->os, h->place_capacity * sizeof *h->places);
     if (h->ranks == NULL || h->members == NULL || h->in_walks == NULL || h->out_walks == NULL ||
-        h->prefix == NULL)
+        h->prefix == NULL || h->places == NULL)
         return false;
     memcpy(h->ranks, group->ranks, size * sizeof *h->ranks);
     return true;
+}
+
+/* Equal on all members. Long chunks need fewer waves, short ones stay in the cache. */
+static uint64_t stage_unit_of(int32_t size)
+{
+    uint64_t unit = STAGE_CHUNK_MAX / (uint64_t)size / SHARE_LINE * SHARE_LINE;
+    uint64_t most = size <= 2 ? STAGE_UNIT_TWO : STAGE_UNIT_MORE;
+    if (unit > most)
+        unit = most;
+    return unit < STAGE_UNIT_MIN ? STAGE_UNIT_MIN : unit;
 }
 
 hvd_status_t host_coll_create(const struct os *os, const struct config *config, struct shm *shm,
@@ -87,9 +101,7 @@ hvd_status_t host_coll_create(const struct os *os, const struct config *config, 
     h->size = group->size;
     h->self = group->self;
     h->set_id = group->set_id;
-    h->stage_unit = STAGE_CHUNK / (uint64_t)h->size / SHARE_LINE * SHARE_LINE;
-    if (h->stage_unit < STAGE_UNIT_MIN)
-        h->stage_unit = STAGE_UNIT_MIN;
+    h->stage_unit = stage_unit_of(h->size);
     h->stage_bytes = 2 * h->stage_unit * ((uint64_t)h->size + 1);
     h->waiter.is_ready = is_ready_to_wake;
     shm_waiter_add(shm, &h->waiter);
