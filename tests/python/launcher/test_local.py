@@ -318,9 +318,16 @@ def test_ctrl_z_holds_the_whole_job(run):
             assert time.monotonic() < deadline, states(run, "sleep")
             time.sleep(0.02)
 
+    def wait_launcher(state):
+        deadline = time.monotonic() + 20
+        while Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != state:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
     wait_states(["S", "S"])
     process.send_signal(signal.SIGTSTP)
     wait_states(["T", "T"])
+    wait_launcher("T")  # a shell, too, continues a job only after it has seen it stop
     process.send_signal(signal.SIGCONT)
     wait_states(["S", "S"])
     process.send_signal(signal.SIGTERM)
