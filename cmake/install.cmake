@@ -20,3 +20,6 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/horovod DESTINATION ${HVD_INCLUD
 if(TARGET horovodrun)
     install(TARGETS horovodrun RUNTIME DESTINATION ${HVD_BIN_DIR})
 endif()
+if(NOT SKBUILD)
+    install(FILES ${PROJECT_SOURCE_DIR}/docs/man/hvd.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
+endif()
