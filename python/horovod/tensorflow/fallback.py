@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ops in Python, for a TensorFlow whose C interface lacks something: same names, slower.
+
+Each op is a tf.numpy_function around horovod._native. It copies its tensors, holds a thread of
+TensorFlow while it waits, and tf.function runs them one after the other, in the order of the
+program, which is the same on all ranks. Graphs of TensorFlow 1 have no such order: there they may
+need as many inter-op threads as there are collectives that can start at once.
+"""
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+
+from horovod.common.library import native
+
+_counter = itertools.count()
+
+_DTYPES = {
+    tf.uint8: native.UINT8,
+    tf.int8: native.INT8,
+    tf.uint16: native.UINT16,
+    tf.int16: native.INT16,
+    tf.int32: native.INT32,
+    tf.int64: native.INT64,
+    tf.float16: native.FLOAT16,
+    tf.float32: native.FLOAT32,
+    tf.float64: native.FLOAT64,
+    tf.bool: native.BOOL,
+    tf.bfloat16: native.BFLOAT16,
+}
+_ERRORS = {
+    native.CLASS_PRECONDITION: tf.errors.FailedPreconditionError,
+    native.CLASS_ABORTED: tf.errors.AbortedError,
+    native.CLASS_UNKNOWN: tf.errors.UnknownError,
+}
+
+
+class _Attributes:
+    """Stands for a graph's op in the gradient functions of mpi_ops."""
+
+    def __init__(self, inputs, attributes):
+        self.inputs = inputs
+        self.outputs = None
+        self._attributes = {"ignore_name_scope": False, **attributes}
+
+    def get_attr(self, name):
+        return self._attributes[name]
+
+
+def _translated(function):
+    """Errors of the library as TensorFlow's."""
+
+    def wrapper(*args):
+        if not native.is_initialized():
+            raise tf.errors.FailedPreconditionError(
+                None, None, "Horovod has not been initialized; use hvd.init()."
+            )
+        try:
+            return function(*args)
+        except ValueError as error:
+            raise tf.errors.InvalidArgumentError(None, None, str(error)) from error
+        except native.StatusError as error:
+            raise _ERRORS.get(error.status_class, tf.errors.UnknownError)(
+                None, None, str(error)
+            ) from error
+
+    return wrapper
+
+
+def _view(array, dtype):
+    return (array.ctypes.data, _DTYPES[dtype], array.shape)
+
+
+def _memory(array):
+    # A scalar arrives as a NumPy scalar, which has no address to write to.
+    return np.require(array, requirements=["C", "A"]).reshape(np.shape(array))
+
+
+def _take(handle, index, dtype, shape_tail):
+    """A result of unknown length, copied out of the library."""
+    np_dtype = dtype.as_numpy_dtype
+    if dtype == tf.bfloat16:
+        # DLPack in NumPy knows no bfloat16: the same bits as integers.
+        capsule_dtype = native.UINT16
+    else:
+        capsule_dtype = _DTYPES[dtype]
+    array = np.from_dlpack(_Capsule(native.result(handle, index, capsule_dtype)))
+    return np.array(array).view(np_dtype)
+
+
+class _Capsule:
+    def __init__(self, capsule):
+        self._capsule = capsule
+
+    def __dlpack__(self, **unused):
+        return self._capsule
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+def _name(name, kind):
+    """In graphs the given name, made unique; eager ops are numbered alike on all ranks."""
+    if name is None:
+        return f"Horovod{kind}"
+    if tf.executing_eagerly():
+        return name
+    return f"{name}.{next(_counter)}"
+
+
+def _group_name(name, index, count):
+    return name if count == 1 else f"{name}_{index + 1}of{count}"
+
+
+def _call(run, inputs, dtypes):
+    """tf.numpy_function that always gives a list. Inside graphs TensorFlow keeps only some classes
+    of errors apart: what is a FailedPreconditionError here arrives as an UnknownError there."""
+    results = tf.numpy_function(run, inputs, dtypes)
+    return list(results) if isinstance(results, (list, tuple)) else [results]
+
+
+def _same_shape(kind, tensors, name, reduce_op, scales, root, process_set_id):
+    """allreduce and broadcast: outputs are like the inputs."""
+    tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    dtypes = [tensor.dtype for tensor in tensors]
+
+    @_translated
+    def run(*arrays):
+        inputs = [_memory(array) for array in arrays]
+        outputs = [np.empty_like(array) for array in inputs]
+        if len(inputs) == 1:
+            handle = native.submit(
+                *(kind, name, process_set_id, reduce_op, *scales, root),
+                *(_view(inputs[0], dtypes[0]), _view(outputs[0], dtypes[0]), None, 0),
+            )
+        else:
+            handle = native.submit_group(
+                *(kind, [_group_name(name, i, len(inputs)) for i in range(len(inputs))]),
+                *(process_set_id, reduce_op, *scales),
+                [_view(array, dtype) for array, dtype in zip(inputs, dtypes, strict=True)],
+                [_view(array, dtype) for array, dtype in zip(outputs, dtypes, strict=True)],
+                0,
+            )
+        native.finish(handle)
+        return outputs
+
+    results = _call(run, tensors, dtypes)
+    for result, tensor in zip(results, tensors, strict=True):
+        result.set_shape(tensor.shape)
+    return results
+
+
+def _rows(kind, tensors, name, reduce_op, scales, splits, process_set_id):
+    """allgather, alltoall, reducescatter: the first dimension is known at the end only."""
+    tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    dtypes = [tensor.dtype for tensor in tensors]
+
+    @_translated
+    def run(rows_for, *arrays):
+        inputs = [_memory(array) for array in arrays]
+        handles = []
+        for index, array in enumerate(inputs):
+            handles.append(
+                native.submit(
+                    *(kind, _group_name(name, index, len(inputs)), process_set_id, reduce_op),
+                    *(*scales, 0, _view(array, dtypes[index]), None),
+                    rows_for.tolist() or None,
+                    0,
+                )
+            )
+        outputs, received = [], np.zeros(0, dtype=np.int32)
+        for index, handle in enumerate(handles):
+            native.wait(handle)
+            outputs.append(_take(handle, 0, dtypes[index], inputs[index].shape[1:]))
+            if kind == native.ALLTOALL:
+                count = native.process_set_size(process_set_id)
+                received = np.array(native.result_splits(handle, 0, count), dtype=np.int32)
+            native.release(handle)
+        return [*outputs, received]
+
+    results = _call(run, [splits, *tensors], [*dtypes, tf.int32])
+    for result, tensor in zip(results, tensors, strict=False):
+        if tensor.shape.rank == 0:
+            raise ValueError("Out of range dim_index 0 for shape with 0 dimensions")
+        if tensor.shape.rank is not None:
+            result.set_shape([None, *tensor.shape[1:]])
+    return results[:-1], results[-1]
+
+
+def _differentiable(op_name, tensors, attributes, compute):
+    """Runs compute(*tensors) with the gradient that mpi_ops has for the op."""
+
+    @tf.custom_gradient
+    def run(*inputs):
+        outputs = compute(*inputs)
+
+        def grad(*upstream):
+            from horovod.tensorflow import mpi_ops
+
+            op = _Attributes(inputs, attributes)
+            op.outputs = outputs
+            answer = mpi_ops.GRADIENTS[op_name](op, *upstream)
+            return list(answer) if isinstance(answer, (list, tuple)) else [answer]
+
+        return outputs, grad
+
+    return run(*[tf.convert_to_tensor(tensor) for tensor in tensors])
+
+
+_NO_SPLITS = np.zeros(0, dtype=np.int32)
+
+
+def _reduction(reduce_op, prescale_factor, postscale_factor, process_set_id):
+    return {
+        "reduce_op": reduce_op,
+        "prescale_factor": prescale_factor,
+        "postscale_factor": postscale_factor,
+        "process_set_id": process_set_id,
+    }
+
+
+def horovod_grouped_allreduce(
+    tensors,
+    reduce_op,
+    prescale_factor,
+    postscale_factor,
+    ignore_name_scope=False,
+    process_set_id=0,
+    name=None,
+    op_name="HorovodGroupedAllreduce",
+):
+    name = _name(name, op_name.removeprefix("Horovod"))
+    scales = (prescale_factor, postscale_factor)
+    results = _differentiable(
+        op_name,
+        tensors,
+        _reduction(reduce_op, prescale_factor, postscale_factor, process_set_id),
+        lambda *inputs: _same_shape(
+            native.ALLREDUCE, inputs, name, reduce_op, scales, 0, process_set_id
+        ),
+    )
+    return list(results)
+
+
+def horovod_allreduce(tensor, **options):
+    return horovod_grouped_allreduce([tensor], op_name="HorovodAllreduce", **options)[0]
+
+
+def horovod_grouped_allgather(
+    tensors,
+    ignore_name_scope=False,
+    process_set_id=0,
+    name=None,
+    op_name="HorovodGroupedAllgather",
+):
+    name = _name(name, op_name.removeprefix("Horovod"))
+    results = _differentiable(
+        op_name,
+        tensors,
+        {"process_set_id": process_set_id},
+        lambda *inputs: _rows(
+            native.ALLGATHER, inputs, name, native.SUM, (1.0, 1.0), _NO_SPLITS, process_set_id
+        )[0],
+    )
+    return list(results)
+
+
+def horovod_allgather(tensor, **options):
+    return horovod_grouped_allgather([tensor], op_name="HorovodAllgather", **options)[0]
+
+
+def horovod_broadcast(tensor, root_rank, ignore_name_scope=False, process_set_id=0, name=None):
+    name = _name(name, "Broadcast")
+    return _differentiable(
+        "HorovodBroadcast",
+        [tensor],
+        {"root_rank": root_rank, "process_set_id": process_set_id},
+        lambda *inputs: _same_shape(
+            native.BROADCAST, inputs, name, native.SUM, (1.0, 1.0), root_rank, process_set_id
+        ),
+    )[0]
+
+
+def horovod_grouped_reducescatter(
+    tensors,
+    reduce_op,
+    ignore_name_scope=False,
+    process_set_id=0,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+    name=None,
+    op_name="HorovodGroupedReducescatter",
+):
+    name = _name(name, op_name.removeprefix("Horovod"))
+    scales = (prescale_factor, postscale_factor)
+    results = _differentiable(
+        op_name,
+        tensors,
+        _reduction(reduce_op, prescale_factor, postscale_factor, process_set_id),
+        lambda *inputs: _rows(
+            native.REDUCESCATTER, inputs, name, reduce_op, scales, _NO_SPLITS, process_set_id
+        )[0],
+    )
+    return list(results)
+
+
+def horovod_reducescatter(tensor, **options):
+    return horovod_grouped_reducescatter([tensor], op_name="HorovodReducescatter", **options)[0]
+
+
+def horovod_alltoall(tensor, splits, ignore_name_scope=False, process_set_id=0, name=None):
+    name = _name(name, "Alltoall")
+
+    @tf.custom_gradient
+    def run(value):
+        (output,), received = _rows(
+            native.ALLTOALL, [value], name, native.SUM, (1.0, 1.0), splits, process_set_id
+        )
+
+        def grad(upstream, unused):
+            return horovod_alltoall(upstream, received, process_set_id=process_set_id)[0]
+
+        return (output, received), grad
+
+    return run(tf.convert_to_tensor(tensor))
+
+
+def _simple(kind, process_set_id, answer):
+    @_translated
+    def run():
+        handle = native.submit(
+            kind, None, process_set_id, native.SUM, 1.0, 1.0, 0, None, None, None, 0
+        )
+        native.wait(handle)
+        value = np.int32(answer(handle))
+        native.release(handle)
+        return value
+
+    result = tf.numpy_function(run, [], tf.int32)
+    result.set_shape([])
+    return result
+
+
+def horovod_join():
+    return _simple(native.JOIN, 0, native.result_rank)
+
+
+def horovod_barrier(process_set_id=0):
+    return _simple(native.BARRIER, process_set_id, lambda handle: 0)
+
+
+def _question(function):
+    result = tf.numpy_function(_translated(lambda: np.int32(function())), [], tf.int32)
+    result.set_shape([])
+    return result
+
+
+def _set_size(process_set_id):
+    try:
+        return native.process_set_size(process_set_id)
+    except (ValueError, RuntimeError):
+        return -3
+
+
+def _set_included(process_set_id):
+    if _set_size(process_set_id) < 0:
+        return -3
+    return int(native.rank() in native.process_sets()[process_set_id])
+
+
+def horovod_size(process_set_id=0, name=None):
+    return _question(lambda: _set_size(process_set_id))
+
+
+def horovod_process_set_included(process_set_id=0, name=None):
+    return _question(lambda: _set_included(process_set_id))
+
+
+def horovod_local_size(name=None):
+    return _question(native.local_size)
+
+
+def horovod_rank(name=None):
+    return _question(native.rank)
+
+
+def horovod_local_rank(name=None):
+    return _question(native.local_rank)
