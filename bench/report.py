@@ -187,6 +187,23 @@ def judge_line(figures, folder):
     )
 
 
+def judge_ranks(figures, folder):
+    path = folder / "ranks.json"
+    if not path.exists():
+        return
+    row = json.loads(path.read_text(encoding="utf-8"))
+    figures.add(
+        f"{row['ranks']} ranks: init, {row['ops']} allreduces, shutdown",
+        "128 ranks, 1000 allreduces",
+        f"{row.get('init_s', 0):.1f} + {row.get('ops_s', 0):.1f} + {row.get('shutdown_s', 0):.1f} s",
+        row["failed"] == 0 and row["ranks"] >= 128 and row["ops"] >= 1000,
+    )
+    death = row.get("death_ms", float("inf"))
+    figures.add(
+        "a rank killed: error naming it on all others", "1 s", f"{death:.1f} ms", death <= 1000
+    )
+
+
 def plot(cases, path):
     try:
         import matplotlib
@@ -242,6 +259,7 @@ def main():
     judge_small(figures, cases)
     judge_agreement(figures, folder)
     judge_line(figures, folder)
+    judge_ranks(figures, folder)
     lines.extend(["## Aims", "", *figures.table()])
     text = "\n".join(lines)
     print(text)

@@ -13,9 +13,9 @@ case ${BUILD:-} in /*) build=$BUILD ;; esac
 launches=${LAUNCHES:-3}
 budget=${BUDGET_MS:-700}
 ranks=${RANKS:-2 4}
-rounds=101
+rounds=101 ops=1000
 if [ "${QUICK:-0}" = 1 ]; then
-    launches=1 budget=50 rounds=9
+    launches=1 budget=50 rounds=9 ops=20
 fi
 results=$root/bench/results
 mkdir -p "$results"
@@ -71,6 +71,8 @@ echo
 "$build/bench/negotiate" --rounds $rounds --json "$results/negotiate-2.json"
 echo
 bench/tcp_line.sh "$build/bench/tcp_line" "$results/tcp_line.json"
+echo
+"$build/bench/ranks" --ops $ops --json "$results/ranks.json"
 echo
 python=$(tools/venv.sh bench)/bin/python || python=python3
 exec "$python" bench/report.py "$results"

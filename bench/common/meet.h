@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MEET_RANKS_MAX  64
+#define MEET_RANKS_MAX  256
 #define MEET_BLOB_BYTES 512
 
 struct meet_slot { /* written by its rank only */

@@ -72,11 +72,43 @@ bool ranks_init(const struct ranks_job *job, int rank, int size)
     return false;
 }
 
-int ranks_run(int size, ranks_body body, void *arg)
+static void child(int rank, int size, struct meet_page *page, const struct ranks_job *job,
+                  ranks_body body, void *arg)
+{
+    struct meet meet;
+    meet_init(&meet, page, rank, size);
+    int code = body(&meet, job, arg);
+    fflush(NULL);
+    _exit(code);
+}
+
+/* Serves until all have ended; when one fails the others are ended, who would wait for ever. */
+static int attend(struct store_server *server, const pid_t *pids, int size, int victim)
+{
+    int failed = 0;
+    for (int left = size; left > 0;) {
+        int status, rank = 0;
+        turn(server, 20);
+        for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0; rank = 0) {
+            left--;
+            while (rank < size && pids[rank] != pid)
+                rank++;
+            if (rank == victim || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+                continue;
+            fprintf(stderr, "bench: rank %d failed\n", rank);
+            for (int i = 0; i < size && failed == 0; i++)
+                if (pids[i] > 0 && pids[i] != pid)
+                    kill(pids[i], SIGTERM);
+            failed++;
+        }
+    }
+    return failed;
+}
+
+int ranks_run_losing(int size, int victim, ranks_body body, void *arg)
 {
     struct ranks_job job;
     pid_t pids[MEET_RANKS_MAX];
-    int failed = 0, left = size;
     struct meet_page *page = meet_page_create(NULL);
     struct store_server *server = size <= MEET_RANKS_MAX ? serve(&job) : NULL;
     if (page == NULL || server == NULL)
@@ -84,33 +116,17 @@ int ranks_run(int size, ranks_body body, void *arg)
     fflush(NULL);
     for (int rank = 0; rank < size; rank++) {
         pids[rank] = fork();
-        if (pids[rank] != 0)
-            continue;
-        struct meet meet;
-        meet_init(&meet, page, rank, size);
-        int code = body(&meet, &job, arg);
-        fflush(NULL);
-        _exit(code);
+        if (pids[rank] == 0)
+            child(rank, size, page, &job, body, arg);
     }
-    while (left > 0) {
-        int status, rank = 0;
-        turn(server, 20);
-        pid_t pid = waitpid(-1, &status, WNOHANG);
-        if (pid <= 0)
-            continue;
-        left--;
-        while (rank < size && pids[rank] != pid)
-            rank++;
-        if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-            continue;
-        failed++;
-        fprintf(stderr, "bench: rank %d failed\n", rank);
-        for (int i = 0; i < size && failed == 1; i++) /* the others would wait for it for ever */
-            if (pids[i] != pid)
-                kill(pids[i], SIGTERM);
-    }
+    int failed = attend(server, pids, size, victim);
     store_server_destroy(server);
     return failed;
+}
+
+int ranks_run(int size, ranks_body body, void *arg)
+{
+    return ranks_run_losing(size, -1, body, arg);
 }
 
 bool ranks_allreduce(const char *name, float *data, int64_t count)

@@ -17,6 +17,8 @@ typedef int (*ranks_body)(struct meet *meet, const struct ranks_job *job, void *
 
 /* Forks `size` ranks and serves their rendezvous; returns how many ended badly. */
 int ranks_run(int size, ranks_body body, void *arg);
+/* The same with a rank that is meant to be killed; -1: none. */
+int ranks_run_losing(int size, int victim, ranks_body body, void *arg);
 /* All ranks on this host; tells on stderr why it failed. */
 bool ranks_init(const struct ranks_job *job, int rank, int size);
 /* Serves a new rendezvous until the process ends. */
