@@ -195,7 +195,7 @@ def judge_ranks(figures, folder):
     figures.add(
         f"{row['ranks']} ranks: init, {row['ops']} allreduces, shutdown",
         "128 ranks, 1000 allreduces",
-        f"{row.get('init_s', 0):.1f} + {row.get('ops_s', 0):.1f} + {row.get('shutdown_s', 0):.1f} s",
+        " + ".join(f"{row.get(part, 0):.1f}" for part in ("init_s", "ops_s", "shutdown_s")) + " s",
         row["failed"] == 0 and row["ranks"] >= 128 and row["ops"] >= 1000,
     )
     death = row.get("death_ms", float("inf"))
