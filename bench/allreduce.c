@@ -353,7 +353,8 @@ static bool reserve(struct bench *b)
 {
     b->memory[MPI] = b->memory[PRIVATE] = b->memory[RAW_PRIVATE] = aligned_alloc(4096, BYTES_MAX);
     b->memory[ARENA] = hvd_alloc(BYTES_MAX);
-    b->memory[RAW_ARENA] = b->memory[LIMIT] = raw_alloc(&b->raw, BYTES_MAX);
+    b->memory[RAW_ARENA] = raw_alloc(&b->raw, BYTES_MAX);
+    b->memory[LIMIT] = raw_alloc(&b->raw, BYTES_MAX); /* its own: as cold as the others' */
     b->cold = calloc(1, COLD_BYTES);
     for (int way = 0; way < WAYS; way++) {
         if (b->memory[way] == NULL || b->cold == NULL) {
