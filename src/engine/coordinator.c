@@ -129,6 +129,8 @@ void coordinator_forget(struct procset *set, struct entry *entry)
             c->ready_count--;
             break;
         }
+    if (entry->ready_count > 0)
+        timeline_end(set->engine->timeline, entry->name, entry->name_bytes);
     c->steps_equal = 0;
     c->window_count = 0;
     c->step++;
@@ -462,11 +464,14 @@ static void finish(struct procset *set, struct pending *p)
         out_send(set);
 }
 
+static void emit_ready(struct procset *set);
+
 static void on_join(struct procset *set, const struct request *q)
 {
     struct coordinator *c = set->coordinator;
     if (c->joined[q->rank])
         return;
+    emit_ready(set); /* all have submitted it: the join comes behind */
     c->joined[q->rank] = 1;
     c->joined_count++;
     c->last_joined = q->rank;
@@ -579,20 +584,25 @@ static bool is_time(const struct procset *set, bool is_waited)
     return set->engine->now_ns - c->ready_first_ns >= (int64_t)(config->cycle_time_ms * 1e6);
 }
 
+static void emit_ready(struct procset *set)
+{
+    struct coordinator *c = set->coordinator;
+    int32_t count = c->ready_count;
+    if (count == 0)
+        return;
+    for (int32_t i = 0; i < count; i++)
+        c->items[i] = (struct batch_item){.entry = c->ready[i]};
+    c->ready_count = 0;
+    c->ready_bytes = 0;
+    timeline_cycle(set->engine->timeline);
+    batch_fuse(set, c->items, count, emit_batch, set);
+}
+
 void coordinator_flush(struct procset *set, bool is_waited)
 {
     struct coordinator *c = set->coordinator;
-    if (c->ready_count > 0 && is_time(set, is_waited)) {
-        int32_t count = c->ready_count;
-        if (!learn_plan(set)) {
-            for (int32_t i = 0; i < count; i++)
-                c->items[i] = (struct batch_item){.entry = c->ready[i]};
-            c->ready_count = 0;
-            c->ready_bytes = 0;
-            timeline_cycle(set->engine->timeline);
-            batch_fuse(set, c->items, count, emit_batch, set);
-        }
-    }
+    if (c->ready_count > 0 && is_time(set, is_waited) && !learn_plan(set))
+        emit_ready(set);
     if (c->is_shutdown && !c->is_shutdown_sent) {
         c->is_shutdown_sent = true;
         put_u8(&c->out, ITEM_SHUTDOWN);

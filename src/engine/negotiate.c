@@ -13,6 +13,7 @@
 
 #include "engine/engine.h"
 #include "engine/flight.h"
+#include "engine/timeline.h"
 
 #define UP_FULL (40u << 10) /* send early: a record must fit behind */
 
@@ -169,8 +170,12 @@ static void request_of(const struct procset *set, const struct op *op, struct re
 
 void negotiate_ready(struct procset *set, struct entry *entry, int64_t now_ns)
 {
-    if (entry->ready_count++ == 0)
+    if (entry->ready_count++ == 0) {
         entry->first_ready_ns = now_ns;
+        if (set->coordinator != NULL)
+            timeline_begin(set->engine->timeline, entry->name, entry->name_bytes,
+                           kind_negotiate_name(entry->kind, entry->reduce));
+    }
     if (entry->ready_count != set->child_count + 1)
         return;
     if (set->parent < 0)

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -123,8 +124,15 @@ static hvd_status_t load_fd(const struct os *os, int64_t fd, uint8_t ret_key[KEY
 {
     if (fd > INT32_MAX)
         return error_set(error, HVD_ERR_CONFIG, "HOROVOD_KEY_FD is no descriptor");
-    hvd_status_t status =
-        from_fd(os, (int)fd, "the descriptor HOROVOD_KEY_FD names", ret_key, error);
+    /* Opened afresh, a memory file is read from its start, however often it was read before: a
+     * shell that starts several programs hands the same descriptor to each. */
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", (int)fd);
+    int fresh = os->open(os->ctx, path, O_RDONLY | O_CLOEXEC, 0);
+    hvd_status_t status = from_fd(os, fresh >= 0 ? fresh : (int)fd,
+                                  "the descriptor HOROVOD_KEY_FD names", ret_key, error);
+    if (fresh >= 0)
+        os->close(os->ctx, fresh);
     if (fd > FD_STANDARD_MAX && status == HVD_OK)
         os->close(os->ctx, (int)fd); /* so that no child of ours inherits it */
     return status;
