@@ -2,23 +2,51 @@
 /* bootstrap.c - see bootstrap.h. */
 #include "api/bootstrap.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-/* One way to be started: the variables that tell rank, size and place. NULL: the source has none.
- */
+#include "api/nodelist.h"
+#include "base/sha256.h"
+
+#define IDENTITY_NAMES 4
+#define ENVIRON_MAX    (1u << 20)
+#define ANCESTORS_MAX  64
+#define PORT_FIRST     15000 /* below the range from which the system takes its own */
+#define PORT_COUNT     15000
+#define BATCH_STEP     4294967290 /* from here on steps are not srun's: batch, extern, ... */
+
+/* One way to be started: the variables that tell rank, size and place, and those that tell this job
+ * from others. NULL: the source has none. */
 struct source {
     const char *name;
-    const char *rank, *size, *local_rank, *local_size, *job;
+    const char *rank, *size, *local_rank, *local_size;
+    const char *identity[IDENTITY_NAMES];
 };
 
 static const struct source sources[] = {
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_MCA_ess_base_jobid"},
-    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMI_JOBID"},
-    {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL, "SLURM_JOB_ID"},
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"},
+    {"Open MPI",
+     "OMPI_COMM_WORLD_RANK",
+     "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE",
+     {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"}},
+    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", {"PMI_JOBID"}},
+    {"Slurm",
+     "SLURM_PROCID",
+     "SLURM_STEP_NUM_TASKS",
+     "SLURM_LOCALID",
+     NULL,
+     {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"}},
+    {"torchrun",
+     "RANK",
+     "WORLD_SIZE",
+     "LOCAL_RANK",
+     "LOCAL_WORLD_SIZE",
+     {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"}},
 };
 
 static const char *value_of(const struct os *os, const char *name)
@@ -96,7 +124,76 @@ static hvd_status_t from_launcher(const struct config *c, struct bootstrap *b, s
     return HVD_OK;
 }
 
-/* ---- others' launchers ---- */
+/* ---- others' launchers: place ---- */
+
+static bool is_loopback_name(const char *host)
+{
+    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
+           strcmp(host, "::1") == 0;
+}
+
+/* Slurm's own words about our place, if they are about the very task that we are. */
+static bool place_from_slurm(const struct os *os, struct bootstrap *b)
+{
+    int32_t rank = -1, size = -1, node = -1, local_rank = -1;
+    struct nodelist_place place;
+    const char *tasks = value_of(os, "SLURM_STEP_TASKS_PER_NODE");
+    if (tasks == NULL || number_of(os, "SLURM_PROCID", &rank, NULL) != HVD_OK ||
+        number_of(os, "SLURM_STEP_NUM_TASKS", &size, NULL) != HVD_OK ||
+        number_of(os, "SLURM_NODEID", &node, NULL) != HVD_OK ||
+        number_of(os, "SLURM_LOCALID", &local_rank, NULL) != HVD_OK)
+        return false;
+    if (rank != b->rank || size != b->size || !nodelist_place(tasks, node, local_rank, &place) ||
+        place.task_count != size)
+        return false;
+    b->local_rank = local_rank;
+    b->local_size = place.local_size;
+    b->cross_rank = place.cross_rank;
+    b->cross_size = place.cross_size;
+    return true;
+}
+
+/* A torch program started by hand often has LOCAL_RANK and no LOCAL_WORLD_SIZE. */
+static hvd_status_t place_from_master(const struct os *os, const struct source *s,
+                                      struct bootstrap *b, struct error *error)
+{
+    const char *master = value_of(os, "MASTER_ADDR");
+    if (master != NULL && !is_loopback_name(master) && b->size > 1)
+        return error_set(error, HVD_ERR_CONFIG,
+                         "%s says rank %d of %d but %s is not set, which tells how many of them "
+                         "are on this host.",
+                         s->name, b->rank, b->size, s->local_size);
+    b->local_size = b->size;
+    b->local_rank = b->local_rank >= 0 ? b->local_rank : b->rank;
+    return HVD_OK;
+}
+
+static hvd_status_t fill_place(const struct os *os, const struct source *s, struct bootstrap *b,
+                               struct error *error)
+{
+    hvd_status_t status = HVD_OK;
+    if (value_of(os, s->local_rank) != NULL)
+        status = number_of(os, s->local_rank, &b->local_rank, error);
+    if (status == HVD_OK && value_of(os, s->local_size) != NULL)
+        status = number_of(os, s->local_size, &b->local_size, error);
+    if (status != HVD_OK)
+        return status;
+    if (b->local_rank < 0 && b->local_size > 0)
+        return error_set(error, HVD_ERR_CONFIG, "%s is set but %s is not.", s->local_size,
+                         s->local_rank);
+    if (b->local_size < 0 && !place_from_slurm(os, b)) {
+        if (strcmp(s->name, "Slurm") == 0)
+            return error_set(error, HVD_ERR_CONFIG,
+                             "Slurm says rank %d of %d, but SLURM_LOCALID, SLURM_NODEID and "
+                             "SLURM_STEP_TASKS_PER_NODE do not tell its place among them.",
+                             b->rank, b->size);
+        if (strcmp(s->name, "torchrun") == 0)
+            status = place_from_master(os, s, b, error);
+    }
+    if (status == HVD_OK)
+        fill_missing(b);
+    return status;
+}
 
 static hvd_status_t from_source(const struct os *os, const struct source *s, struct bootstrap *b,
                                 struct error *error)
@@ -112,40 +209,177 @@ static hvd_status_t from_source(const struct os *os, const struct source *s, str
     hvd_status_t status = number_of(os, s->rank, &b->rank, error);
     if (status == HVD_OK)
         status = number_of(os, s->size, &b->size, error);
-    if (status == HVD_OK && value_of(os, s->local_rank) != NULL)
-        status = number_of(os, s->local_rank, &b->local_rank, error);
-    if (status == HVD_OK && value_of(os, s->local_size) != NULL)
-        status = number_of(os, s->local_size, &b->local_size, error);
-    const char *job = value_of(os, s->job);
-    snprintf(b->job, sizeof b->job, "%s", job != NULL ? job : "0");
-    fill_missing(b);
-    return status;
+    return status == HVD_OK ? fill_place(os, s, b, error) : status;
 }
 
-/* Without a launcher of ours rank 0 serves the store: on this host by a name made of the job,
- * elsewhere at an address that somebody must tell. */
-static hvd_status_t self_serve(const struct os *os, const struct config *c, struct bootstrap *b,
-                               struct error *error)
+/* A batch script itself, or a shell of salloc, is one process and not a task among others. */
+static bool is_slurm_step(const struct os *os)
+{
+    const char *step = value_of(os, "SLURM_STEP_ID");
+    char *end = NULL;
+    long long number = step != NULL ? strtoll(step, &end, 10) : -1;
+    return step != NULL && *end == '\0' && number >= 0 && number < BATCH_STEP;
+}
+
+static bool is_present(const struct os *os, const struct source *s)
+{
+    if (value_of(os, s->rank) == NULL && value_of(os, s->size) == NULL)
+        return false;
+    return strcmp(s->name, "Slurm") != 0 || is_slurm_step(os);
+}
+
+/* ---- others' launchers: which job is this? ---- */
+
+static size_t proc_read(const struct os *os, int32_t pid, const char *what, char *ret_text,
+                        size_t bytes)
+{
+    char path[64];
+    size_t done = 0;
+    snprintf(path, sizeof path, "/proc/%d/%s", pid, what);
+    int fd = os->open(os->ctx, path, O_RDONLY | O_CLOEXEC, 0);
+    while (fd >= 0 && done < bytes - 1) {
+        int64_t n = os->read(os->ctx, fd, ret_text + done, bytes - 1 - done);
+        if (n <= 0 && n != -EINTR)
+            break;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    if (fd >= 0)
+        os->close(os->ctx, fd);
+    ret_text[done] = '\0';
+    return done;
+}
+
+static int32_t parent_of(const struct os *os, int32_t pid)
+{
+    char text[512];
+    int32_t parent = -1;
+    proc_read(os, pid, "stat", text, sizeof text);
+    const char *name_end = strrchr(text, ')'); /* a name may hold anything */
+    if (name_end == NULL || sscanf(name_end + 1, " %*c %d", &parent) != 1)
+        return -1;
+    return parent;
+}
+
+static bool has_variable(const struct os *os, int32_t pid, const char *name, char *space)
+{
+    size_t n = proc_read(os, pid, "environ", space, ENVIRON_MAX), length = strlen(name);
+    for (const char *at = space; at < space + n; at += strlen(at) + 1)
+        if (strncmp(at, name, length) == 0 && at[length] == '=')
+            return true;
+    return false;
+}
+
+/* The process that started the ranks of this host: the nearest ancestor that is not itself given a
+ * rank. Shells and wrappers in between differ from rank to rank, this one does not. */
+static int32_t starter_of(const struct os *os, const char *rank_name)
+{
+    int32_t pid = os->pid(os->ctx);
+    char *space = os_alloc(os, ENVIRON_MAX);
+    for (int i = 0; i < ANCESTORS_MAX && space != NULL; i++) {
+        int32_t parent = parent_of(os, pid);
+        if (parent <= 0)
+            break;
+        pid = parent;
+        if (!has_variable(os, pid, rank_name, space))
+            break;
+    }
+    os_free(os, space);
+    return pid;
+}
+
+static void identify(const struct os *os, const struct source *s, struct bootstrap *b)
+{
+    bool is_known = false;
+    size_t used = (size_t)snprintf(b->identity, sizeof b->identity, "%s", s->name);
+    for (int i = 0; i < IDENTITY_NAMES && s->identity[i] != NULL; i++) {
+        const char *value = value_of(os, s->identity[i]);
+        if (value == NULL)
+            continue;
+        is_known = true;
+        int n = snprintf(b->identity + used, sizeof b->identity - used, "/%s", value);
+        used += (size_t)n < sizeof b->identity - used ? (size_t)n : 0;
+    }
+    if (is_known)
+        return;
+    if (b->local_size == b->size)
+        snprintf(b->identity + used, sizeof b->identity - used, "/%d", starter_of(os, s->rank));
+    else
+        b->identity[0] = '\0';
+}
+
+static uint64_t identity_hash(const struct bootstrap *b)
+{
+    uint8_t digest[SHA256_BYTES];
+    uint64_t hash = 0;
+    struct sha256 h;
+    sha256_init(&h);
+    sha256_update(&h, b->identity, strlen(b->identity));
+    sha256_final(&h, digest);
+    memcpy(&hash, digest, sizeof hash);
+    return hash;
+}
+
+/* ---- others' launchers: where do the ranks meet? ---- */
+
+static hvd_status_t at_master(const struct os *os, struct bootstrap *b, struct error *error)
+{
+    const char *master = value_of(os, "MASTER_ADDR");
+    int32_t port = 0;
+    hvd_status_t status = number_of(os, "MASTER_PORT", &port, error);
+    if (status != HVD_OK)
+        return status;
+    if (port < 1 || port >= UINT16_MAX)
+        return error_set(error, HVD_ERR_CONFIG, "MASTER_PORT is %d, which is no port.", port);
+    b->port = (uint16_t)(port + 1); /* MASTER_PORT itself is PyTorch's */
+    snprintf(b->rendezvous, sizeof b->rendezvous, strchr(master, ':') != NULL ? "[%s]:%d" : "%s:%d",
+             master, b->port);
+    return HVD_OK;
+}
+
+static hvd_status_t at_first_node(const char *nodes, const char *name, struct bootstrap *b,
+                                  struct error *error)
+{
+    char host[NODELIST_HOST_MAX];
+    if (!nodelist_first(nodes, host))
+        return error_set(error, HVD_ERR_CONFIG, "%s is '%.200s', which is no list of nodes.", name,
+                         nodes);
+    b->port = (uint16_t)(PORT_FIRST + identity_hash(b) % PORT_COUNT);
+    snprintf(b->rendezvous, sizeof b->rendezvous, "%s:%d", host, b->port);
+    return HVD_OK;
+}
+
+static hvd_status_t across_hosts(const struct os *os, struct bootstrap *b, struct error *error)
+{
+    static const char *const lists[] = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"};
+    bool is_torch = strcmp(b->source, "torchrun") == 0;
+    if (is_torch && (value_of(os, "MASTER_ADDR") == NULL || value_of(os, "MASTER_PORT") == NULL))
+        return error_set(error, HVD_ERR_CONFIG, "%s is set but %s is not.",
+                         value_of(os, "MASTER_ADDR") != NULL ? "MASTER_ADDR" : "WORLD_SIZE",
+                         value_of(os, "MASTER_ADDR") != NULL ? "MASTER_PORT" : "MASTER_ADDR");
+    if (is_torch)
+        return at_master(os, b, error);
+    for (int i = 0; i < 2; i++)
+        if (value_of(os, lists[i]) != NULL)
+            return at_first_node(value_of(os, lists[i]), lists[i], b, error);
+    return HVD_OK; /* only a file that all hosts see can tell */
+}
+
+static hvd_status_t self_serve(const struct os *os, const struct config *c, const struct source *s,
+                               struct bootstrap *b, struct error *error)
 {
     b->is_self_served = true;
     if (b->size == 1)
         return HVD_OK;
+    identify(os, s, b);
     if (c->rendezvous[0] != '\0') {
+        b->is_rendezvous_own = true;
         snprintf(b->rendezvous, sizeof b->rendezvous, "%s", c->rendezvous);
         return HVD_OK;
     }
-    const char *master = value_of(os, "MASTER_ADDR"), *port = value_of(os, "MASTER_PORT");
-    if (b->local_size == b->size)
-        snprintf(b->rendezvous, sizeof b->rendezvous, "unix:horovod-%s-%s-%s", b->source, b->job,
-                 port != NULL ? port : "0");
-    else if (master != NULL && port != NULL)
-        snprintf(b->rendezvous, sizeof b->rendezvous, "%s:%d", master, atoi(port) + 1);
-    else
-        return error_set(error, HVD_ERR_CONFIG,
-                         "%s started %d ranks on several hosts; set HOROVOD_RENDEZVOUS to "
-                         "HOST:PORT of rank 0's host "
-                         "and HOROVOD_KEY_FILE to a file with the job key, or use horovodrun.",
-                         b->source, b->size);
+    if (b->local_size < b->size)
+        return across_hosts(os, b, error);
+    snprintf(b->rendezvous, sizeof b->rendezvous, "unix:horovod-%u-%016llx", (unsigned)geteuid(),
+             (unsigned long long)identity_hash(b));
     return HVD_OK;
 }
 
@@ -177,13 +411,18 @@ hvd_status_t bootstrap_find(const struct os *os, const struct config *config,
         return status == HVD_OK ? check_numbers(ret, error) : status;
     }
     for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++) {
-        if (value_of(os, sources[i].rank) == NULL && value_of(os, sources[i].size) == NULL)
+        if (!is_present(os, &sources[i]))
             continue;
         status = from_source(os, &sources[i], ret, error);
         if (status == HVD_OK)
-            status = self_serve(os, config, ret, error);
-        return status == HVD_OK ? check_numbers(ret, error) : status;
+            status = check_numbers(ret, error);
+        return status == HVD_OK ? self_serve(os, config, &sources[i], ret, error) : status;
     }
+    if (value_of(os, "PMIX_RANK") != NULL && strcmp(value_of(os, "PMIX_RANK"), "0") != 0)
+        return error_set(error, HVD_ERR_CONFIG,
+                         "PMIX_RANK is %s but no variable tells how many ranks there are. Set "
+                         "HOROVOD_RANK and HOROVOD_SIZE, or start the script with horovodrun.",
+                         value_of(os, "PMIX_RANK"));
     ret->source = "no launcher";
     ret->size = ret->local_size = ret->cross_size = 1;
     return HVD_OK;

@@ -2,6 +2,7 @@
 /* world.c - see world.h. */
 #include "api/world.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +18,8 @@
 #define BLOB_MAX       (64u << 10)
 #define SHUTDOWN_MS    10000
 #define SERVER_POLL_NS 100000000
+#define HANDOVER_NS    20000000           /* between two looks for the file with the key */
+#define DIAL_NS        (2LL * 1000000000) /* for what a file says, which may be out of date */
 
 /* ---- what ranks tell each other at the start ---- */
 
@@ -189,13 +192,66 @@ static void *serve(void *arg)
     return NULL;
 }
 
-static hvd_status_t serve_begin(struct world *world, struct error *error)
+/* Rank 0's own addresses, as it offers them to its peers; one that fails is left out. */
+static hvd_status_t listen_own(struct world *world, const struct endpoint *self, uint16_t port,
+                               char *ret_list, size_t bytes, struct error *error)
 {
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    struct error trouble;
+    size_t used = 0;
+    error_clear(&trouble);
+    for (int i = 0; i < self->address_count; i++) {
+        const uint8_t *raw = self->addresses[i];
+        bool is_v4 = memcmp(raw, mapped, sizeof mapped) == 0;
+        char text[INET6_ADDRSTRLEN] = "", wanted[80], address[256];
+        inet_ntop(is_v4 ? AF_INET : AF_INET6, is_v4 ? raw + 12 : raw, text, sizeof text);
+        snprintf(wanted, sizeof wanted, is_v4 ? "%s:%d" : "[%s]:%d", text, port);
+        hvd_status_t status = world->server == NULL
+                                  ? store_server_create(world->os, wanted, world->key,
+                                                        &world->server, address, &trouble)
+                                  : store_server_listen(world->server, wanted, address, &trouble);
+        if (status != HVD_OK || used + strlen(address) + 2 > bytes)
+            continue;
+        used +=
+            (size_t)snprintf(ret_list + used, bytes - used, "%s%s", used > 0 ? "," : "", address);
+    }
+    if (world->server == NULL)
+        return error_set(error, trouble.status != HVD_OK ? trouble.status : HVD_ERR_LINK,
+                         "Rank 0 could not listen for the others: %.500s", trouble.text);
+    return HVD_OK;
+}
+
+static hvd_status_t listen_here(struct world *world, struct error *error)
+{
+    uint8_t raw[16];
     char address[256];
-    if (!world->place.is_self_served || world->place.rank != 0 || world->place.size == 1)
+    struct bootstrap *place = &world->place;
+    /* Whoever finds the address in a file may find any; nobody else can have taken a random one. */
+    if (world->handover[0] != '\0' && !place->is_rendezvous_own) {
+        int rc = world->os->random(world->os->ctx, raw, sizeof raw);
+        if (rc < 0)
+            return error_set_os(error, rc, "No random bytes for a rendezvous");
+        int n = snprintf(place->rendezvous, sizeof place->rendezvous, "unix:horovod-");
+        for (size_t i = 0; i < sizeof raw; i++)
+            snprintf(place->rendezvous + n + 2 * i, 3, "%02x", raw[i]);
+    }
+    return store_server_create(world->os, place->rendezvous, world->key, &world->server, address,
+                               error);
+}
+
+static hvd_status_t serve_begin(struct world *world, const struct endpoint *self,
+                                struct error *error)
+{
+    struct bootstrap *place = &world->place;
+    if (!place->is_self_served || place->rank != 0 || place->size == 1)
         return HVD_OK;
-    hvd_status_t status = store_server_create(world->os, world->place.rendezvous, world->key,
-                                              &world->server, address, error);
+    bool is_here = place->is_rendezvous_own || place->local_size == place->size;
+    bool is_filed = world->handover[0] != '\0';
+    hvd_status_t status = is_here ? listen_here(world, error)
+                                  : listen_own(world, self, is_filed ? 0 : place->port,
+                                               place->rendezvous, sizeof place->rendezvous, error);
+    if (status == HVD_OK && is_filed)
+        status = handover_write(world->os, world->handover, world->key, place->rendezvous, error);
     if (status != HVD_OK)
         return status;
     int started = world->os->thread_start(world->os->ctx, serve, world, "horovod-store",
@@ -203,6 +259,50 @@ static hvd_status_t serve_begin(struct world *world, struct error *error)
     return started < 0
                ? error_set_os(error, started, "Could not start the thread of the rendezvous")
                : HVD_OK;
+}
+
+static hvd_status_t dial_by_file(struct world *world, int64_t deadline_ns,
+                                 struct store_client **ret, struct error *error)
+{
+    const struct os *os = world->os;
+    char address[HANDOVER_ADDRESS_MAX];
+    bool was_found = false;
+    struct error trouble;
+    while (os_now_ns(os) < deadline_ns) {
+        error_clear(&trouble);
+        hvd_status_t status = handover_read(os, world->handover, world->key, address, &trouble);
+        if (status != HVD_OK && status != HVD_AGAIN)
+            return error_set(error, status, "%s", trouble.text);
+        if (status == HVD_OK) {
+            int64_t limit_ns = os_now_ns(os) + DIAL_NS;
+            was_found = true;
+            status =
+                store_client_open(os, address, world->key, world->epoch, world->place.rank,
+                                  limit_ns < deadline_ns ? limit_ns : deadline_ns, ret, &trouble);
+            if (status == HVD_OK)
+                return HVD_OK;
+        }
+        os->sleep_ns(os->ctx, HANDOVER_NS);
+    }
+    return error_set(error, HVD_ERR_TIMEOUT,
+                     "%s started %d ranks, but after %lld s rank 0 %s. It leaves the job key and "
+                     "its address in %s; %sdid it start? %.400s",
+                     world->place.source, world->place.size, (long long)world->config.timeout_s,
+                     was_found ? "does not answer" : "has not been heard of", world->handover,
+                     world->place.local_size == world->place.size
+                         ? ""
+                         : "if that is no folder shared by all hosts, set HOROVOD_KEY_FILE and "
+                           "HOROVOD_RENDEZVOUS; ",
+                     was_found ? trouble.text : "");
+}
+
+static hvd_status_t dial(struct world *world, int64_t deadline_ns, struct store_client **ret,
+                         struct error *error)
+{
+    if (world->handover[0] != '\0' && world->place.rank != 0)
+        return dial_by_file(world, deadline_ns, ret, error);
+    return store_client_open(world->os, world->place.rendezvous, world->key, world->epoch,
+                             world->place.rank, deadline_ns, ret, error);
 }
 
 static hvd_status_t meet(struct world *world, const struct endpoint *self,
@@ -228,8 +328,7 @@ static hvd_status_t meet(struct world *world, const struct endpoint *self,
         status = blobs_read(world, mine, offsets, error);
         goto done;
     }
-    status = store_client_open(os, world->place.rendezvous, world->key, world->epoch,
-                               world->place.rank, deadline_ns, &client, error);
+    status = dial(world, deadline_ns, &client, error);
     if (status == HVD_OK)
         status = store_client_exchange(client, "world", world->epoch, world->place.rank, size, mine,
                                        n, deadline_ns, &blobs, offsets, error);
@@ -312,8 +411,64 @@ static void warn(void *arg, const char *text)
         LOG_AT(log, LOG_WARNING, "%s", text);
 }
 
+/* Not NULL but empty: it was there, and an earlier life of the library has read and wiped it. */
+static bool is_key_given(const struct world *world, const hvd_config_t *e)
+{
+    const struct config *c = &world->config;
+    return (e != NULL && e->key != NULL) || c->key_fd >= 0 || c->key_file[0] != '\0' ||
+           world->os->env(world->os->ctx, "HOROVOD_KEY") != NULL;
+}
+
+/* Nobody gave a key: rank 0 makes one and the others find it. `is_known`: an earlier life did. */
+static hvd_status_t settle_handover(struct world *world, bool is_known, uint64_t life,
+                                    struct error *error)
+{
+    const struct bootstrap *place = &world->place;
+    bool is_one_host = place->local_size == place->size;
+    if (!place->is_self_served || place->identity[0] == '\0')
+        return error_set(error, HVD_ERR_CONFIG,
+                         "No job key: %s started %d ranks but gave none. Start the script with "
+                         "horovodrun, or set HOROVOD_KEY_FILE to a file with 64 hex digits that "
+                         "only you can read%s.",
+                         place->source, place->size,
+                         place->is_self_served ? " and HOROVOD_RENDEZVOUS to HOST:PORT of rank 0's "
+                                                 "host"
+                                               : "");
+    hvd_status_t status =
+        handover_path(world->os, place->identity, life, is_one_host, world->handover, error);
+    if (status == HVD_OK && place->rank == 0 && !is_known)
+        status = key_generate(world->os, world->key, error);
+    return status;
+}
+
+static hvd_status_t settle_key(struct world *world, const hvd_config_t *e, const uint8_t *key,
+                               uint64_t life, struct error *error)
+{
+    const struct bootstrap *place = &world->place;
+    bool has_key = key != NULL, is_given = is_key_given(world, e);
+    hvd_status_t status = HVD_OK;
+    if (has_key)
+        memcpy(world->key, key, sizeof world->key);
+    else if (e != NULL && e->key != NULL && e->key_bytes == sizeof world->key) {
+        memcpy(world->key, e->key, sizeof world->key);
+        has_key = true;
+    } else {
+        status = key_load(world->os, &world->config, world->key, &has_key, error);
+    }
+    if (status != HVD_OK || place->size == 1)
+        return status;
+    if (!has_key || (place->is_self_served && !is_given))
+        return settle_handover(world, has_key, life, error);
+    if (place->rendezvous[0] == '\0')
+        return error_set(error, HVD_ERR_CONFIG,
+                         "%s started %d ranks on several hosts; set HOROVOD_RENDEZVOUS to "
+                         "HOST:PORT of rank 0's host, or use horovodrun.",
+                         place->source, place->size);
+    return HVD_OK;
+}
+
 static hvd_status_t settle(struct world *world, const hvd_config_t *e, const uint8_t *key,
-                           struct error *error)
+                           uint64_t life, struct error *error)
 {
     const struct os *os = world->os;
     world->log = (struct log){.level = LOG_WARNING, .rank = -1};
@@ -328,22 +483,7 @@ static hvd_status_t settle(struct world *world, const hvd_config_t *e, const uin
     if (status != HVD_OK)
         return status;
     world->log.rank = world->place.rank;
-    bool has_key = key != NULL;
-    if (has_key)
-        memcpy(world->key, key, sizeof world->key);
-    else if (e != NULL && e->key != NULL && e->key_bytes == sizeof world->key) {
-        memcpy(world->key, e->key, sizeof world->key);
-        has_key = true;
-    } else {
-        status = key_load(os, &world->config, world->key, &has_key, error);
-    }
-    if (status == HVD_OK && !has_key && world->place.size > 1)
-        status = error_set(error, HVD_ERR_CONFIG,
-                           "No job key: %s started %d ranks but gave none. Start the script with "
-                           "horovodrun, or set "
-                           "HOROVOD_KEY_FILE to a file with 64 hex digits that only you can read.",
-                           world->place.source, world->place.size);
-    return status;
+    return settle_key(world, e, key, life, error);
 }
 
 static hvd_status_t allocate(struct world *world, struct error *error)
@@ -445,17 +585,19 @@ hvd_status_t world_create(const struct os *os, const hvd_config_t *e, const uint
         return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
     world->os = os;
     world->poll_fd = -1;
-    hvd_status_t status = settle(world, e, key, error);
+    hvd_status_t status = settle(world, e, key, life, error);
     world->epoch =
         (e != NULL && e->epoch != 0 ? e->epoch : (uint64_t)world->config.epoch) << 20 | life;
     if (status == HVD_OK)
         status = allocate(world, error);
     if (status == HVD_OK)
-        status = serve_begin(world, error);
-    if (status == HVD_OK)
         status = open_transports(world, &self, error);
     if (status == HVD_OK)
+        status = serve_begin(world, &self, error);
+    if (status == HVD_OK)
         status = meet(world, &self, e, error);
+    if (world->place.rank == 0)
+        handover_remove(world->handover);
     if (status == HVD_OK) {
         number_hosts(world);
         status = open_engine(world, error);

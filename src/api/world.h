@@ -8,6 +8,7 @@
 
 #include "api/bootstrap.h"
 #include "api/driver.h"
+#include "api/handover.h"
 #include "backend/native/native.h"
 
 struct shm;
@@ -21,6 +22,7 @@ struct world {
     struct log log;
     struct bootstrap place;
     uint8_t key[32];
+    char handover[HANDOVER_PATH_MAX]; /* file by which rank 0 hands over the key; "": none */
     uint64_t epoch;
     bool is_homogeneous;
     int poll_fd;

@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-OUTER = ("HOROVOD_", "SLURM_", "PMI_", "PMIX_", "OMPI_", "MASTER_", "TORCHELASTIC_", "LSB_")
+OUTER = (
+    "HOROVOD_",
+    "SLURM_P",
+    "SLURM_S",
+    "PMI_",
+    "PMIX_",
+    "OMPI_",
+    "MASTER_",
+    "TORCHELASTIC_",
+    "LSB_",
+)
 
 
 def _launcher_fixtures():
