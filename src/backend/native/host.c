@@ -15,6 +15,7 @@
 #define STAGE_UNIT_MORE (256u << 10)
 #define STAGE_CHUNK_MAX (4u << 20) /* of all shares together, for many members */
 #define STAGE_UNIT_MIN  (16u << 10)
+#define CAUSE_AWAIT_NS  500000000
 #define SHARE_LINE      64u
 #define SHARE_PAGE      4096u
 #define SHARE_PAGE_FROM (64u << 10) /* shares at least this big begin on page borders */
@@ -264,6 +265,7 @@ static hvd_status_t coll_end(struct host_coll *h, hvd_status_t status)
 {
     h->coll = NULL;
     h->is_waiting = false;
+    h->failed_since_ns = 0;
     h->done_wave = h->wave;
     return status;
 }
@@ -282,11 +284,25 @@ static hvd_status_t failed_elsewhere(const struct host_coll *h, struct error *er
     return error_set(error, HVD_ERR_ABORTED, "a rank could not go on with the collective");
 }
 
+/* Most often the member gave up because of a death that we shall notice too in a moment, and that
+ * is the cause to tell. */
+static hvd_status_t failure_await(struct host_coll *h, struct error *error)
+{
+    hvd_status_t status = host_members_check(h, error);
+    if (status != HVD_OK)
+        return coll_end(h, status);
+    if (os_now_ns(h->os) - h->failed_since_ns < CAUSE_AWAIT_NS)
+        return HVD_IN_PROGRESS;
+    return coll_end(h, failed_elsewhere(h, error));
+}
+
 hvd_status_t host_coll_progress(struct host_coll *h, bool *ret_moved, struct error *error)
 {
     *ret_moved = false;
     if (h->coll == NULL)
         return HVD_OK;
+    if (h->failed_since_ns != 0)
+        return failure_await(h, error);
     for (;;) {
         if (h->is_waiting) {
             if (!host_arrived(h)) {
@@ -295,8 +311,10 @@ hvd_status_t host_coll_progress(struct host_coll *h, bool *ret_moved, struct err
             }
             h->is_waiting = false;
             *ret_moved = true;
-            if (h->has_flags && (h->flags_any & HOST_FAILED) != 0)
-                return coll_end(h, failed_elsewhere(h, error));
+            if (h->has_flags && (h->flags_any & HOST_FAILED) != 0) {
+                h->failed_since_ns = os_now_ns(h->os);
+                return failure_await(h, error);
+            }
         }
         hvd_status_t status = h->step(h, error);
         *ret_moved = true;
@@ -314,6 +332,7 @@ void host_coll_reset(struct host_coll *h, uint64_t base)
     h->coll = NULL;
     h->is_waiting = false;
     h->is_voting = false;
+    h->failed_since_ns = 0;
     uint64_t next = base + 1;
     if (((next ^ h->done_wave) & 1) == 0)
         next++;

@@ -29,6 +29,7 @@
 #define HOST_BLOCK_BYTES  (32u << 10) /* of one buffer per call of the kernel */
 #define HOST_BUDGET_BYTES (4u << 20)  /* work of one step before the driver gets its turn */
 #define HOST_SIZE_CLASSES 10
+#define HOST_SMALL_MAX    (8u << 10)
 
 /* Goes with the first wave of a collective that does not fit into the wave itself. */
 struct host_head {
@@ -104,6 +105,7 @@ struct host_coll {
     bool has_flags;                /* the wave's first inline word is flags */
     uint32_t flags_any, flags_all; /* of the wave that has arrived */
     uint32_t downs_seen;
+    int64_t failed_since_ns; /* a member has given up; 0: none */
 
     /* the collective */
     const struct coll *coll;
@@ -126,10 +128,12 @@ struct host_coll {
     int32_t cursor; /* gathers, result phase of remote: member being copied */
     uint8_t *scratch;
     uint64_t scratch_block;
+    uint8_t small[HOST_SMALL_MAX]; /* a result that waits for a wave */
 
     /* agreement about reading private memory */
     enum host_read read;
     bool is_read_forced, is_voting;
+    int64_t unread_since_ns; /* reading failed since then; 0: it did not */
     uint64_t secret;
     struct host_class classes[2][HOST_SIZE_CLASSES];
     int64_t began_ns;
@@ -176,6 +180,9 @@ void host_walk_advance(struct host_walk *walk, uint64_t bytes);
 /* host_small.c */
 bool host_is_small(const struct host_coll *h);
 void host_small_start(struct host_coll *h);
+bool host_fits_slot(const struct host_coll *h);
+void host_slot_fill(struct host_coll *h);
+hvd_status_t host_small_mixed(struct host_coll *h);
 
 /* host_reduce.c */
 void host_reduce_start(struct host_coll *h);
@@ -190,6 +197,7 @@ hvd_status_t host_staged_step(struct host_coll *h, struct error *error);
 
 /* host_remote.c */
 bool host_remote_reserve(struct host_coll *h);
+/* HVD_AGAIN: try again later, nothing was read. */
 hvd_status_t host_remote_read(struct host_coll *h, int32_t member, uint8_t *const *to,
                               uint8_t *const *from, const uint64_t *bytes, int32_t count,
                               struct error *error);

@@ -160,6 +160,7 @@ static hvd_status_t take_remote(struct host_coll *h, struct host_walk *walk, uin
     uint8_t *to[REMOTE_RUNS], *from[REMOTE_RUNS];
     uint64_t bytes[REMOTE_RUNS];
     int32_t count = 0, member = walk->member;
+    struct host_walk before = *walk;
     *ret_done = 0;
     while (walk->left > 0 && *ret_done < max && count < REMOTE_RUNS) {
         uint64_t run = host_walk_run(h, walk, max - *ret_done);
@@ -169,7 +170,10 @@ static hvd_status_t take_remote(struct host_coll *h, struct host_walk *walk, uin
         host_walk_advance(walk, run);
         *ret_done += run;
     }
-    return count == 0 ? HVD_OK : host_remote_read(h, member, to, from, bytes, count, error);
+    hvd_status_t status = host_remote_read(h, member, to, from, bytes, count, error);
+    if (status == HVD_AGAIN)
+        *walk = before;
+    return status;
 }
 
 static hvd_status_t take_some(struct host_coll *h, struct host_walk *walk, uint64_t max,
@@ -220,8 +224,8 @@ static hvd_status_t gather_step(struct host_coll *h, struct error *error)
     if (h->chunk > 0)
         host_vote_count(h);
     hvd_status_t status = take_all(h, error);
-    if (status == HVD_IN_PROGRESS)
-        return status;
+    if (status == HVD_IN_PROGRESS || status == HVD_AGAIN)
+        return HVD_IN_PROGRESS;
     if (status != HVD_OK)
         return host_give_up(h, status);
     if (!h->any_large)

@@ -129,9 +129,24 @@ static void trial_count(struct host_coll *h)
 
 /* --- start --- */
 
+/* Inputs are in the slot exactly where they fit and are not in an arena. */
+static hvd_status_t slots_check(struct host_coll *h, struct error *error)
+{
+    bool fits = host_fits_slot(h);
+    for (int32_t i = 0; i < h->size; i++) {
+        const struct host_member *m = &h->members[i];
+        bool is_in_slot = (m->head.flags & HOST_IN_SLOT) != 0;
+        if (is_in_slot != (fits && !m->is_arena))
+            return host_corrupt(h, i, "published its payload where nobody expects it", error);
+    }
+    return HVD_OK;
+}
+
 static hvd_status_t ready_step(struct host_coll *h, struct error *error)
 {
     hvd_status_t status = host_heads_read(h, error);
+    if (status == HVD_OK)
+        status = slots_check(h, error);
     if (status == HVD_OK)
         status = host_places_read(h, error);
     if (status != HVD_OK)
@@ -141,6 +156,8 @@ static hvd_status_t ready_step(struct host_coll *h, struct error *error)
         h->step = direct_step;
         return direct_step(h, error);
     }
+    if (host_fits_slot(h))
+        return host_small_mixed(h);
     for (int32_t i = 0; i < h->size; i++)
         if (h->members[i].stage == NULL)
             return error_set(error, HVD_ERR_NO_MEMORY, "rank %d has no arena memory for staging",
@@ -163,6 +180,12 @@ static hvd_status_t ready_step(struct host_coll *h, struct error *error)
 void host_reduce_start(struct host_coll *h)
 {
     bool is_arena = host_is_own_arena(h);
+    h->step = ready_step;
+    if (!is_arena && host_fits_slot(h)) {
+        host_slot_fill(h);
+        host_publish_head(h, HOST_IN_SLOT);
+        return;
+    }
     h->is_read_mode = is_read_mode(h);
     host_stage_reserve(h);
     host_places_write(h, is_arena);
@@ -171,6 +194,5 @@ void host_reduce_start(struct host_coll *h)
             h->in_walks[i] = host_walk_share(h, i);
         host_staged_copy_in(h, 0);
     }
-    h->step = ready_step;
     host_publish_head(h, (is_arena ? (uint32_t)HOST_ARENA : 0) | choice_flags(h));
 }

@@ -17,6 +17,7 @@
 #define SCRATCH_BLOCK_MAX (128u << 10)
 #define SCRATCH_BLOCK_MIN (8u << 10)
 #define RUNS_MAX          64 /* pieces of one call */
+#define UNREADABLE_NS     500000000
 
 bool host_remote_reserve(struct host_coll *h)
 {
@@ -32,6 +33,26 @@ bool host_remote_reserve(struct host_coll *h)
     return h->scratch != NULL;
 }
 
+/* A process that is being killed loses its memory some time before it is gone, and then its death
+ * is the cause to tell; so the read is tried again for a while. */
+static hvd_status_t read_failed(struct host_coll *h, int32_t member, int neg_errno,
+                                struct error *error)
+{
+    int32_t rank = h->ranks[member];
+    if (neg_errno == -ESRCH)
+        shm_peer_fail(h->shm, rank, HVD_ERR_PEER_DEAD, "died during a collective");
+    hvd_status_t status = shm_peer_error(h->shm, rank, error);
+    if (status != HVD_OK)
+        return status;
+    int64_t now_ns = os_now_ns(h->os);
+    if (h->unread_since_ns == 0)
+        h->unread_since_ns = now_ns;
+    if (now_ns - h->unread_since_ns < UNREADABLE_NS)
+        return HVD_AGAIN;
+    return error_set_os(error, neg_errno, "can't read the memory of rank %d (pid %d)", (int)rank,
+                        (int)h->members[member].pid);
+}
+
 hvd_status_t host_remote_read(struct host_coll *h, int32_t member, uint8_t *const *to,
                               uint8_t *const *from, const uint64_t *bytes, int32_t count,
                               struct error *error)
@@ -44,16 +65,11 @@ hvd_status_t host_remote_read(struct host_coll *h, int32_t member, uint8_t *cons
         wanted += bytes[i];
     }
     int64_t n = h->os->peer_read(h->os->ctx, h->members[member].pid, local, count, remote, count);
-    if (n == (int64_t)wanted)
+    if (n == (int64_t)wanted) {
+        h->unread_since_ns = 0;
         return HVD_OK;
-    if (n == -ESRCH) {
-        shm_peer_fail(h->shm, h->ranks[member], HVD_ERR_PEER_DEAD, "died during a collective");
-        return shm_peer_error(h->shm, h->ranks[member], error);
     }
-    if (n >= 0)
-        n = -EFAULT;
-    return error_set_os(error, (int)n, "can't read the memory of rank %d (pid %d)",
-                        (int)h->ranks[member], (int)h->members[member].pid);
+    return read_failed(h, member, n < 0 ? (int)n : -EFAULT, error);
 }
 
 /* The runs of the next `bytes` of `walk`, at most RUNS_MAX; the walk is not moved. */
@@ -171,6 +187,8 @@ static hvd_status_t results_step(struct host_coll *h, struct error *error)
         }
         runs_collect(h, walk, HOST_BUDGET_BYTES - done, &runs);
         hvd_status_t status = results_take(h, member, &runs, error);
+        if (status == HVD_AGAIN)
+            return HVD_IN_PROGRESS;
         if (status != HVD_OK)
             return host_give_up(h, status);
         walk_skip(h, walk, runs.total);
@@ -202,6 +220,8 @@ hvd_status_t host_remote_step(struct host_coll *h, struct error *error)
     for (uint64_t done = 0; walk->left > 0 && done < HOST_BUDGET_BYTES / 2;) {
         runs_collect(h, walk, h->scratch_block, &runs);
         hvd_status_t status = inputs_fetch(h, &runs, error);
+        if (status == HVD_AGAIN)
+            return HVD_IN_PROGRESS;
         if (status != HVD_OK)
             return host_give_up(h, status);
         runs_reduce(h, &runs);

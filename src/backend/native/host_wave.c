@@ -309,6 +309,8 @@ static hvd_status_t head_read(struct host_coll *h, int32_t index, uint32_t shape
     if (m->head.shape != shape)
         return error_set(error, HVD_ERR_MISMATCH, "rank %d runs another collective than this rank",
                          (int)h->ranks[index]);
+    if ((m->head.flags & (HOST_ARENA | HOST_IN_SLOT)) == (HOST_ARENA | HOST_IN_SLOT))
+        return host_corrupt(h, index, "published two places for one payload", error);
     if (m->head.stage == 0)
         return HVD_OK;
     if (!shm_is_heap_range(h->shm, h->ranks[index], m->head.stage, h->stage_bytes))
