@@ -21,10 +21,12 @@
 #include "base/os.h"
 #include "base/status.h"
 
-#define STORE_BLOB_MAX    (64u << 20)
-#define STORE_KEY_MAX     256u
-#define STORE_COUNT_MAX   65536u
-#define STORE_TOTAL_MAX   (512u << 20)
+#define STORE_BLOB_MAX  (64u << 20)
+#define STORE_KEY_MAX   256u
+#define STORE_COUNT_MAX 65536u
+#define STORE_TOTAL_MAX (512u << 20)
+#define STORE_LIFE_BITS                                                                            \
+    20 /* of an epoch: which init of a process; above: the membership's generation */
 #define STORE_PENDING_MAX 128 /* connections that have not proven the key yet */
 
 struct store_server;

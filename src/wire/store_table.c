@@ -308,9 +308,8 @@ static struct reply *exchange_finish(struct table *t, struct scope *s)
     return reply_ref(reply);
 }
 
-/* A client that lost its connection may ask again for what is finished, with what it brought. */
-static struct reply *exchange_repeat(struct table *t, const struct scope *s,
-                                     const struct store_request *request)
+/* Does it bring what it brought to the finished exchange? Then it has lost its connection. */
+static bool is_repeat(const struct scope *s, const struct store_request *request)
 {
     struct reader r;
     size_t n;
@@ -322,13 +321,18 @@ static struct reply *exchange_repeat(struct table *t, const struct scope *s,
         at += bytes;
         bytes = get_u32(&r);
     }
-    if (bytes == request->blob_bytes &&
-        (bytes == 0 || memcmp(room + at, request->blob, bytes) == 0))
-        return reply_ref(s->exchange.reply);
-    return reply_status(t->budget, HVD_ERR_MISMATCH,
-                        "exchange \"%s\" of epoch %llu is finished; rank %u came again with "
-                        "something else",
-                        s->name, (unsigned long long)request->epoch, request->index);
+    return bytes == request->blob_bytes &&
+           (bytes == 0 || memcmp(room + at, request->blob, bytes) == 0);
+}
+
+/* A job may run one program after the other, each of which counts its lives from one: once an
+ * exchange is finished, who comes with something new within the same membership begins the next. */
+static bool is_next_round(const struct scope *s, const struct store_request *request)
+{
+    const struct exchange *x = &s->exchange;
+    if (x->reply == NULL || request->epoch >> STORE_LIFE_BITS != x->epoch >> STORE_LIFE_BITS)
+        return false;
+    return request->epoch != x->epoch || request->count != x->count || !is_repeat(s, request);
 }
 
 /* Why the request cannot take part in the exchange as it stands, or NULL. */
@@ -336,7 +340,7 @@ static struct reply *exchange_refuse(struct table *t, const struct scope *s,
                                      const struct store_request *request)
 {
     const struct exchange *x = &s->exchange;
-    if (!x->is_begun || request->epoch > x->epoch)
+    if (!x->is_begun || request->epoch > x->epoch || is_next_round(s, request))
         return NULL;
     if (request->epoch < x->epoch)
         return reply_status(t->budget, HVD_ERR_STALE,
@@ -346,9 +350,7 @@ static struct reply *exchange_refuse(struct table *t, const struct scope *s,
         return reply_status(t->budget, HVD_ERR_MISMATCH,
                             "exchange \"%s\": rank %u counts %u ranks, others count %u", s->name,
                             request->index, request->count, x->count);
-    if (x->reply != NULL)
-        return exchange_repeat(t, s, request);
-    return NULL;
+    return x->reply != NULL ? reply_ref(x->reply) : NULL;
 }
 
 /* A rank that comes again before all have arrived has lost its first connection: the new one
@@ -407,7 +409,7 @@ struct reply *table_exchange(struct table *t, const struct store_request *reques
     struct reply *refusal = exchange_refuse(t, s, request);
     if (refusal != NULL)
         return refusal;
-    if (!s->exchange.is_begun || request->epoch > s->exchange.epoch) {
+    if (!s->exchange.is_begun || request->epoch > s->exchange.epoch || is_next_round(s, request)) {
         if (exchange_begin(t, s, request) != HVD_OK) {
             scope_drop_if_empty(t, s);
             return reply_full(t);
