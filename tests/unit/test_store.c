@@ -498,11 +498,6 @@ static void test_exchange_again(void **state)
     assert_memory_equal(blobs, "\1\1\1\2\2\2\2", 7);
     os_free(os_host(), blobs);
     /* something new: the next program of the job begins its own exchange, which waits for all */
-    struct rank first = {0};
-    rank_start(&first, &b, "world", 1, 0, 2, 20);
-    wait_arrived(&b, "world", 1, 2, 2);
-    rank_join(&first);
-    assert_int_equal(first.status, HVD_OK);
     assert_int_equal(
         store_client_exchange(c, "world", 1, 1, 2, "\2\2\2!", 4, later(1), &blobs, offsets, &error),
         HVD_ERR_TIMEOUT);
