@@ -373,7 +373,8 @@ def _copy_state(source, target, variables):
         target._create_all_weights(variables)
         target.set_weights(source.get_weights())
         return
-    target.build(variables)
+    if getattr(source, "built", getattr(source, "_built", True)):
+        target.build(variables)
     pairs = zip(optimizer_variables(target), optimizer_variables(source), strict=True)
     for to_variable, from_variable in pairs:
         tf_variable(to_variable).assign(tf_variable(from_variable))

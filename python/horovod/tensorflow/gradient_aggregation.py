@@ -146,7 +146,7 @@ class LocalGradientAggregationHelper:
     def apply_gradients(self, apply_grads_closure, optimizer, grads_and_vars, *args, **kwargs):
         """Applies after a reduction; otherwise only the step counters go on."""
         gradients = [grad for grad, _ in grads_and_vars if grad is not None]
-        global_step = kwargs.get("global_step") or (args[0] if args else None)
+        global_step = kwargs.get("global_step", args[0] if args else None)
 
         def skip():
             updates = []

@@ -21,7 +21,21 @@ def _combine(mean, variance):
     return mean, mean_of_squares - tf.square(mean)
 
 
-class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
+_Base = tf.keras.layers.BatchNormalization
+
+
+class _WithUpdateOps(_Base):
+    """Keras 2: graphs of TensorFlow 1 look for the updates in a collection."""
+
+    def call(self, inputs, *args, **kwargs):
+        result = super().call(inputs, *args, **kwargs)
+        if not tf.executing_eagerly():
+            for update in getattr(self, "updates", None) or ():
+                tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, update)
+        return result
+
+
+class SyncBatchNormalization(_Base if _KERAS_3 else _WithUpdateOps):
     """Normalises with mean and variance over the batches of all ranks.
 
     It matters where each rank's batch is small. All ranks must run it equally often.
@@ -38,11 +52,3 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
     def _moments(self, inputs, *args, **kwargs):
         mean, variance = super()._moments(inputs, *args, **kwargs)
         return _combine(mean, variance)
-
-    def call(self, *args, **kwargs):
-        result = super().call(*args, **kwargs)
-        # Graphs of TensorFlow 1 look for the updates in a collection.
-        if not _KERAS_3 and not tf.executing_eagerly() and getattr(self, "updates", None):
-            for update in self.updates:
-                tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, update)
-        return result
