@@ -278,8 +278,9 @@ static int body_steps(int rank, int size, void *arg)
     }
     hvd_stats_t stats = {.struct_size = sizeof stats};
     hvd_stats(&stats);
-    MP_CHECK(size == 1 || stats.plan_starts >= 2);
-    MP_CHECK(size == 1 || stats.batches_planned > 0);
+    bool can_plan = size > 1 && getenv("HOROVOD_SHM_DISABLE") == NULL; /* plans are for one host */
+    MP_CHECK(!can_plan || stats.plan_starts >= 2);
+    MP_CHECK(!can_plan || stats.batches_planned > 0);
     return 0;
 }
 
@@ -379,5 +380,8 @@ int main(void)
         cmocka_unit_test(test_steps),         cmocka_unit_test(test_reinit),
         cmocka_unit_test(test_sets),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("shared memory", tests, NULL, NULL);
+    setenv("HOROVOD_SHM_DISABLE", "1", 1);
+    failed += cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
+    return failed;
 }
