@@ -141,7 +141,7 @@ static void test_again(void **state)
         path_of(path, sizeof path, name);
         char *text = file_text(path);
         assert_true(is_whole(text));
-        assert_int_equal(count_of(text, "\"pid\": 1,"), 4);
+        assert_int_equal(count_of(text, "\"pid\": 1,"), 5);
         assert_int_equal(count_of(text, "CYCLE_START"), 0);
         free(text);
     }
