@@ -86,8 +86,6 @@ static void run(struct rank *rank, const struct coll *coll)
             t->ops->progress(t, os_now_ns(t->os));
         if (turns > (rank->is_crowded ? YIELD_TURNS : SPIN_TURNS))
             sched_yield();
-        else
-            __builtin_ia32_pause();
     }
     if (status != HVD_OK)
         die(rank, "allreduce", error.text);
