@@ -239,9 +239,6 @@ def _members_legacy(base):
         def get_gradients(self, loss, params):
             return self._hvd.reduce(base.get_gradients(self, loss, params), params)
 
-        def _aggregate_gradients(self, grads_and_vars):
-            return [grad for grad, _ in grads_and_vars]
-
         def apply_gradients(self, *args, **kwargs):
             return _apply_when_reduced(
                 self, lambda *a, **k: base.apply_gradients(self, *a, **k), args, kwargs
@@ -373,9 +370,9 @@ def _copy_state(source, target, variables):
         target._create_all_weights(variables)
         target.set_weights(source.get_weights())
         return
-    if getattr(source, "built", getattr(source, "_built", True)):
-        target.build(variables)
-    pairs = zip(optimizer_variables(target), optimizer_variables(source), strict=True)
+    target.build(variables)
+    # The source may lack slots: Keras 3 does not bring them back from .h5 files.
+    pairs = zip(optimizer_variables(target), optimizer_variables(source), strict=False)
     for to_variable, from_variable in pairs:
         tf_variable(to_variable).assign(tf_variable(from_variable))
 

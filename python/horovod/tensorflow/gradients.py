@@ -313,9 +313,7 @@ class _DistributedAdasumOptimizer(_LegacyOptimizer):
         with tf.compat.v1.variable_scope(self._name, reuse=tf.compat.v1.AUTO_REUSE):
             return tf.compat.v1.get_variable(
                 "delta_start_" + variable.op.name.replace("/", "_"),
-                initializer=variable.initialized_value()
-                if hasattr(variable, "initialized_value")
-                else variable,
+                initializer=tf.zeros_initializer()(variable.shape, variable.dtype),
                 trainable=False,
                 use_resource=True,
             )
@@ -329,9 +327,7 @@ class _DistributedAdasumOptimizer(_LegacyOptimizer):
             op=Adasum,
             name="adasum_delta_" + variable.op.name.replace("/", "_"),
         )
-        moved = start.assign_add(delta)
-        with tf.control_dependencies([moved]):
-            return variable.assign(start.read_value())
+        return variable.assign(start + delta)
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         grads_and_vars = list(grads_and_vars)
@@ -346,7 +342,15 @@ class _DistributedAdasumOptimizer(_LegacyOptimizer):
                 use_resource=True,
                 initializer=tf.compat.v1.zeros_initializer(),
             )
-        applied = self._optimizer.apply_gradients(grads_and_vars, global_step, name)
+        # What the variables are before the first step of a round is where the round started.
+        is_first = tf.equal(step_count % self._backward_passes_per_step, 0)
+        began = tf.cond(
+            is_first,
+            lambda: tf.group(*[s.assign(v) for s, v in zip(starts, variables, strict=True)]),
+            tf.no_op,
+        )
+        with tf.control_dependencies([began]):
+            applied = self._optimizer.apply_gradients(grads_and_vars, global_step, name)
         with tf.control_dependencies([applied]):
             count = step_count.assign_add(1)
         with tf.control_dependencies([count]):
