@@ -23,7 +23,7 @@ struct maker {
     int32_t last[SHAPES_MAX];           /* its last call, -1 = none */
     bool is_set_live[SIM_SETS_MAX];
     int32_t calls_left;
-    bool has_faults;
+    bool has_races;
 };
 
 uint64_t sim_hash(uint64_t a, uint64_t b)
@@ -461,6 +461,8 @@ static void phase_set_add(struct maker *m)
     int32_t set = m->p->set_count - 1;
     m->p->sets[set].is_dynamic = true;
     put_all(m, SIM_SET_ADD, set);
+    if (!m->has_races)
+        phase_barrier(m, 0);
     for (int i = 0; i < 2 && m->shape_count < SHAPES_MAX; i++)
         make_shape(m);
 }
@@ -522,16 +524,14 @@ static void phase_join(struct maker *m)
         most = turns[r] > most ? turns[r] : most;
     }
     pick_habits(m, habits);
-    if (!one_in(m, 3)) {
-        put_all(m, SIM_WAIT_ALL, 0);
-        phase_barrier(m, set); /* what one has waited for is over for all */
-    } else {
+    if (m->has_races)
         join_overtakes(m, set);
-    }
     for (int32_t k = 0; k < most; k++)
         join_turn(m, set, k, turns, habits);
     for (int32_t i = 0; i < s->count; i++) {
         struct sim_script *script = &m->p->scripts[s->ranks[i]];
+        if (!m->has_races)
+            put_step(m, s->ranks[i], SIM_WAIT_ALL, 0);
         put_step(m, s->ranks[i], SIM_JOIN, set);
         if (!m->p->has_failed)
             script->steps[script->count - 1].argument2 = m->p->join_count;
@@ -624,7 +624,8 @@ static void make_fault(struct maker *m)
 struct sim_program *sim_program_make(const struct os *os, const struct sim_program_options *options)
 {
     struct sim_program *p = os_alloc(os, sizeof *p);
-    struct maker m = {.p = p, .random = options->seed * 2654435761u + 12345};
+    struct maker m = {
+        .p = p, .random = options->seed * 2654435761u + 12345, .has_races = options->has_races};
     if (p == NULL)
         return NULL;
     p->os = os;

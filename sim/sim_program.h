@@ -133,6 +133,7 @@ struct sim_program_options {
     bool has_faults;
     int32_t ranks;                   /* 0: by the seed */
     int sight;                       /* 1 one host in sight, 0 network, -1 by the seed */
+    bool has_races;                  /* ranks join with ops under way, and use new sets at once */
     void (*trace)(const char *line); /* every event of the run; may be NULL */
 };
 

@@ -616,12 +616,8 @@ static bool is_named(const struct sim_trial *run, uint64_t ranks, const char *te
 
 static bool is_expected(const struct sim_trial *run, const struct sim_call *c, hvd_status_t status)
 {
-    const struct sim_set *set = &run->p->sets[c->set];
-    bool is_bystander = run->p->terminal == SIM_TERMINAL_CRASH && !run->p->is_giving_up &&
-                        !set->is_dynamic && (set->members & run->p->crashing) == 0;
     if (is_of_job(status))
-        return run->p->terminal != 0 && !is_bystander && status != HVD_ERR_INTERNAL &&
-               status != HVD_ERR_CORRUPT;
+        return run->p->terminal != 0 && status != HVD_ERR_INTERNAL && status != HVD_ERR_CORRUPT;
     if (c->odd == SIM_ODD_NAME)
         return false;
     switch (c->expect) {
@@ -637,11 +633,14 @@ static void check_text(struct sim_trial *run, int32_t call, int32_t rank,
 {
     const struct sim_call *c = &run->p->calls[call];
     const char *text = record->text != NULL ? record->text : "";
-    uint64_t crashed = run->p->crashing & run->p->sets[c->set].members;
-    if (record->status == HVD_ERR_PEER_DEAD && run->p->terminal == SIM_TERMINAL_CRASH &&
-        crashed != 0 && !is_named(run, run->p->crashing, text))
-        violate(run, "rank %d: the error of call %d does not name a crashed rank: %s", rank, call,
-                text);
+    uint64_t gone = 0;
+    for (int32_t r = 0; r < run->p->ranks; r++)
+        gone |= run->actors[r].is_gone ? 1ull << r : 0;
+    if (record->status == HVD_ERR_PEER_DEAD && !is_named(run, gone, text))
+        violate(run, "rank %d: the error of call %d does not name a rank that is gone: %s", rank,
+                call, text);
+    run->report->misnamed += record->status == HVD_ERR_PEER_DEAD && run->p->crashing != 0 &&
+                             !is_named(run, run->p->crashing, text);
     if (record->status == HVD_ERR_MISMATCH && c->odd != SIM_ODD_NONE) {
         char number[16];
         snprintf(number, sizeof number, "%d", c->odd_rank);

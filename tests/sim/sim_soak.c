@@ -54,6 +54,8 @@ static bool parse(int argc, char **argv, struct settings *ret)
             ret->is_twice = true;
         else if (strcmp(argv[i], "--keep-going") == 0)
             ret->is_keeping_going = true;
+        else if (strcmp(argv[i], "--races") == 0)
+            ret->options.has_races = true;
         else if (strcmp(argv[i], "--trace") == 0)
             ret->options.trace = trace;
         else if (strcmp(argv[i], "--quiet") == 0)
@@ -118,7 +120,7 @@ int main(int argc, char **argv)
     struct totals totals = {0};
     if (!parse(argc, argv, &settings)) {
         fprintf(stderr, "usage: sim_soak [--seeds N] [--from N] [--faults] [--ranks N] "
-                        "[--sight 0|1] [--twice] [--keep-going] [--quiet] [--trace]\n");
+                        "[--sight 0|1] [--twice] [--keep-going] [--quiet] [--trace] [--races]\n");
         return 2;
     }
     for (uint64_t i = 0; i < settings.seeds; i++) {
