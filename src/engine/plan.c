@@ -185,6 +185,8 @@ static void leave(struct procset *set)
     for (int32_t i = 0; plan->ids != NULL && i < plan->batch_count; i++)
         for (int32_t k = 0; k < plan->batches[i].count; k++) {
             struct entry *entry = procset_entry(set, plan->ids[plan->batches[i].first + k]);
+            if (entry == NULL)
+                continue; /* a rank that has left already announced it otherwise */
             entry->plan_batch = -1;
             entry->is_plan_ready = false;
         }
