@@ -73,6 +73,8 @@ static bool result_make(struct procset *set, struct op *op, int64_t dim0)
         return op->out != NULL || bytes == 0;
     }
     const struct engine_options *o = &set->engine->options;
+    if (op->result != NULL) /* of a planned batch that was cancelled */
+        o->result_free(o->result_ctx, op->result);
     op->result = op->out = o->result_alloc(o->result_ctx, bytes > 0 ? bytes : 1);
     return op->out != NULL;
 }
