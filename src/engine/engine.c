@@ -265,6 +265,14 @@ static void tick(struct engine *engine)
             coordinator_tick(engine->members[i], engine->now_ns);
 }
 
+/* Who has asked for shutdown waits for the agreement of all; without the global set none comes. */
+static void shutdown_check(struct engine *engine)
+{
+    const struct procset *global = engine->sets[HVD_PROCESS_SET_GLOBAL];
+    if (engine->is_shutdown_asked && global != NULL && global->broken != HVD_OK)
+        engine_stop(engine, HVD_ERR_SHUTDOWN, ENGINE_SHUTDOWN_TEXT, false);
+}
+
 bool engine_progress(struct engine *engine, int64_t now_ns)
 {
     bool has_moved = false;
@@ -278,6 +286,7 @@ bool engine_progress(struct engine *engine, int64_t now_ns)
             outbox_drain(engine, i);
     has_moved |= atomic_load_explicit(&engine->queued, memory_order_acquire) > 0;
     queue_drain(engine);
+    shutdown_check(engine);
     bool is_waited = atomic_load_explicit(&engine->waiters, memory_order_relaxed) > 0;
     tick(engine);
     for (int32_t i = 0; i < engine->member_count; i++) {
