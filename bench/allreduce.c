@@ -286,9 +286,11 @@ static void json_row(FILE *out, const struct row *row, bool is_last)
     for (int way = 0; way < WAYS; way++) {
         const double *s = row->seconds[way];
         fprintf(out,
-                "%s\"%s\": {\"us\": %.4f, \"p99_us\": %.4f, \"worst_us\": %.4f, \"batch\": %d, "
+                "%s\"%s\": {\"us\": %.4f, \"q10_us\": %.4f, \"p99_us\": %.4f, \"worst_us\": %.4f, "
+                "\"batch\": %d, "
                 "\"ratio\": %.4f, \"low\": %.4f, \"high\": %.4f}",
                 way > 0 ? ", " : "", way_names[way], stats_quantile(s, row->rounds, 0.5) * 1e6,
+                stats_quantile(s, row->rounds, 0.1) * 1e6,
                 stats_quantile(s, row->rounds, 0.99) * 1e6,
                 stats_quantile(s, row->rounds, 1.0) * 1e6, row->batch[way], row->ratio[way].median,
                 row->ratio[way].low, row->ratio[way].high);
