@@ -26,19 +26,10 @@ class SyncBatchNorm(_BatchNorm):
             raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
 
     def _run_bn(self, input):
-        return torch.nn.functional.batch_norm(
-            input,
-            self.running_mean,
-            self.running_var,
-            self.weight,
-            self.bias,
-            self.training or not self.track_running_stats,
-            self.momentum,
-            self.eps,
-        )
+        return super().forward(input)
 
     def _factor(self):
-        """How much the new statistics count in the running ones; None: the plain average."""
+        """How much the new statistics count in the running ones."""
         if not self.training or not self.track_running_stats:
             return 0.0
         self.num_batches_tracked += 1
