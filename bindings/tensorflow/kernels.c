@@ -8,36 +8,43 @@
  *
  * Thread: collective_compute() by a thread of TensorFlow; call_alloc() and call_ended() by a thread
  * of the library. Invariant: done runs exactly once per call, after every tensor handle is deleted.
- * A node that is run again while it is still busy (iterations of a loop) waits for its own turn,
- * because the name of an op stands for one tensor at a time.
+ * Calls that share a name take turns (turns.h).
  * Start reading at collective_compute(). */
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "done.h"
 #include "ops.h"
+#include "turns.h"
 
 static const char not_initialized[] = "Horovod has not been initialized; use hvd.init().";
-
-struct call;
 
 struct kernel {
     const struct op_row *row;
     int32_t reduce, root, set;
     float prescale, postscale;
-    pthread_mutex_t lock; /* of the three below */
-    bool is_busy;
-    struct call *waiting_head, *waiting_tail;
     char name[]; /* of the node, as the other ranks know it */
 };
 
+struct shape {
+    int32_t ndim;
+    int64_t dims[HVD_DIMS_MAX];
+};
+
+/* The ops of one call and what their descriptions point to; needed until they are submitted. */
+struct batch {
+    hvd_op_t *ops;
+    struct shape *shapes;
+    char (*names)[HVD_NAME_MAX];
+};
+
 struct call {
+    struct turn turn; /* first */
     struct kernel *kernel;
     TF_OpKernelContext *context;
     struct done done;
-    struct call *next;
+    struct batch batch;
     int count;          /* tensors to communicate */
     TF_Tensor *splits;  /* alltoall */
     TF_Tensor **inputs; /* count; NULL where the output took the input's memory */
@@ -92,11 +99,6 @@ static bool dtype_of(TF_DataType type, hvd_dtype_t *ret_dtype)
     return false;
 }
 
-struct shape {
-    int32_t ndim;
-    int64_t dims[HVD_DIMS_MAX];
-};
-
 /* The memory of a tensor; false if it has too many dimensions or a type we don't move. */
 static bool tensor_view(const TF_Tensor *tensor, struct shape *ret_shape, hvd_tensor_t *ret_view)
 {
@@ -128,6 +130,9 @@ static struct call *call_create(struct kernel *kernel, TF_OpKernelContext *conte
     struct call *call = calloc(1, sizeof *call + handles);
     if (call == NULL)
         return NULL;
+    bool is_eager = strcmp(kernel->name, kernel->row->name) == 0;
+    call->turn.owner = is_eager ? (const void *)kernel->row : kernel;
+    call->turn.set = kernel->set;
     call->kernel = kernel;
     call->context = context;
     call->count = count;
@@ -135,31 +140,26 @@ static struct call *call_create(struct kernel *kernel, TF_OpKernelContext *conte
     return call;
 }
 
-static struct call *kernel_next(struct kernel *kernel)
+static void batch_free(struct batch *batch)
 {
-    pthread_mutex_lock(&kernel->lock);
-    struct call *next = kernel->waiting_head;
-    if (next != NULL)
-        kernel->waiting_head = next->next;
-    else
-        kernel->is_busy = false;
-    pthread_mutex_unlock(&kernel->lock);
-    return next;
+    free(batch->names);
+    free(batch->shapes);
+    free(batch->ops);
 }
 
-/* Ends the call and frees it. Gives the call of the same node that may start now, or NULL, in which
- * case the kernel may be gone. */
-static struct call *call_finish(struct call *call)
+/* Ends the call and frees it. Gives the call that may start now, or NULL. */
+static struct call *call_finish(struct call *call, bool was_in_flight)
 {
     for (int i = 0; i < call->count; i++) {
         tensor_drop(&call->inputs[i]);
         tensor_drop(&call->outputs[i]);
     }
     tensor_drop(&call->splits);
-    struct call *next = kernel_next(call->kernel);
+    batch_free(&call->batch);
+    struct turn *next = turns_end(&call->turn, was_in_flight);
     done_run(&call->done);
     free(call);
-    return next;
+    return (struct call *)next;
 }
 
 static bool call_give_int(struct call *call, int output, const int32_t *values, int64_t count,
@@ -221,9 +221,7 @@ static void call_ended(void *arg, hvd_handle_t handle, hvd_status_t status)
         call_give_rest(call, handle);
     else
         context_fail_status(call->context, status, hvd_error(handle));
-    struct call *next = call_finish(call);
-    if (next != NULL)
-        call_start(next);
+    call_start(call_finish(call, true));
 }
 
 /* Memory for output `index`, now that its size is known. */
@@ -327,20 +325,6 @@ static void call_prepare_splits(struct call *call, hvd_op_t *op, TF_Status *stat
 
 /* ---- submit ---- */
 
-/* The ops of one call and what their descriptions point to; needed until they are submitted. */
-struct batch {
-    hvd_op_t *ops;
-    struct shape *shapes;
-    char (*names)[HVD_NAME_MAX];
-};
-
-static void batch_free(struct batch *batch)
-{
-    free(batch->names);
-    free(batch->shapes);
-    free(batch->ops);
-}
-
 static bool batch_alloc(struct batch *batch, size_t count, bool is_group)
 {
     *batch = (struct batch){.ops = calloc(count, sizeof *batch->ops),
@@ -374,45 +358,72 @@ static bool batch_fill(struct batch *batch, struct call *call)
     return is_ok;
 }
 
-/* True: the library has it, and it may have ended already. False: the context holds the error. */
-static bool call_submit(struct call *call)
+/* Everything up to the submit. False: the context holds the error. */
+static bool call_describe(struct call *call)
 {
-    hvd_handle_t handle;
-    TF_OpKernelContext *context = call->context;
-    size_t count = (size_t)call->count;
+    size_t count = call->count > 0 ? (size_t)call->count : 1;
     bool is_group = (call->kernel->row->traits & OP_IS_GROUP) != 0;
-    struct batch batch;
-    bool is_submitted = false;
-    hvd_status_t status;
-    if (!batch_alloc(&batch, count > 0 ? count : 1, is_group)) {
-        context_fail(context, TF_RESOURCE_EXHAUSTED, "Out of memory.");
-        goto free_batch;
+    if (!batch_alloc(&call->batch, count, is_group)) {
+        context_fail(call->context, TF_RESOURCE_EXHAUSTED, "Out of memory.");
+        return false;
     }
-    if (count == 0) {
-        op_init(call->kernel, batch.ops);
-        batch.ops[0].arg = call;
-    } else if (!batch_fill(&batch, call)) {
-        goto free_batch;
+    if (call->count == 0) {
+        op_init(call->kernel, call->batch.ops);
+        call->batch.ops[0].arg = call;
+        return true;
     }
-    if (is_group) {
-        batch_name(&batch, call);
-        status = hvd_submit_group(batch.ops, count, &handle);
-    } else {
-        status = hvd_submit(batch.ops, &handle);
-    }
-    is_submitted = status == HVD_OK;
-    if (!is_submitted)
-        context_fail_status(context, status, hvd_last_error());
-free_batch:
-    batch_free(&batch);
-    return is_submitted;
+    if (!batch_fill(&call->batch, call))
+        return false;
+    if (is_group)
+        batch_name(&call->batch, call);
+    return true;
 }
 
-/* Submits the call, or ends it with an error and goes on with the next of the same node. */
+struct submission {
+    struct call *call;
+    struct batch batch; /* taken out of the call, which may be gone once it is submitted */
+    size_t count;
+    bool is_group;
+};
+
+static hvd_status_t submit(void *arg)
+{
+    struct submission *s = arg;
+    hvd_handle_t handle;
+    s->batch = s->call->batch;
+    s->call->batch = (struct batch){0};
+    hvd_status_t status = s->is_group ? hvd_submit_group(s->batch.ops, s->count, &handle)
+                                      : hvd_submit(s->batch.ops, &handle);
+    if (status != HVD_OK) {
+        s->call->batch = s->batch;
+        s->batch = (struct batch){0};
+    }
+    return status;
+}
+
+/* True: the library has it, and it may have ended already, or it waits for its turn. False: the
+ * context holds the error. */
+static bool call_submit(struct call *call)
+{
+    /* A call that has waited for its turn is described already. */
+    if (call->batch.ops == NULL && !call_describe(call))
+        return false;
+    struct submission submission = {.call = call,
+                                    .count = (size_t)call->count,
+                                    .is_group = (call->kernel->row->traits & OP_IS_GROUP) != 0};
+    hvd_status_t status = turns_submit(&call->turn, submit, &submission);
+    batch_free(&submission.batch);
+    if (status == HVD_OK || status == HVD_IN_PROGRESS)
+        return true;
+    context_fail_status(call->context, status, hvd_last_error());
+    return false;
+}
+
+/* Submits the call, or ends it with an error and goes on with the next of the same name. */
 static void call_start(struct call *call)
 {
     while (call != NULL && !call_submit(call))
-        call = call_finish(call);
+        call = call_finish(call, false);
 }
 
 static void collective_compute(void *object, TF_OpKernelContext *context,
@@ -433,18 +444,7 @@ static void collective_compute(void *object, TF_OpKernelContext *context,
         return;
     }
     call->done = done;
-    pthread_mutex_lock(&kernel->lock);
-    bool must_wait = kernel->is_busy;
-    if (must_wait && kernel->waiting_head != NULL)
-        kernel->waiting_tail->next = call;
-    else if (must_wait)
-        kernel->waiting_head = call;
-    if (must_wait)
-        kernel->waiting_tail = call;
-    kernel->is_busy = true;
-    pthread_mutex_unlock(&kernel->lock);
-    if (!must_wait)
-        call_start(call);
+    call_start(call);
 }
 
 /* ---- kernel objects ---- */
@@ -484,11 +484,7 @@ static TF_StringView read_name(const struct op_row *row, TF_OpKernelConstruction
 
 static void collective_delete(void *object)
 {
-    struct kernel *kernel = object;
-    if (kernel == NULL)
-        return;
-    pthread_mutex_destroy(&kernel->lock);
-    free(kernel);
+    free(object);
 }
 
 static void *collective_create(const struct op_row *row, TF_OpKernelConstruction *construction)
@@ -500,7 +496,6 @@ static void *collective_create(const struct op_row *row, TF_OpKernelConstruction
         tf.SetStatus(status, TF_RESOURCE_EXHAUSTED, "Out of memory.");
         goto check_status;
     }
-    pthread_mutex_init(&kernel->lock, NULL);
     kernel->row = row;
     memcpy(kernel->name, name.data, name.len);
     if (tf.GetCode(status) == TF_OK)
