@@ -144,20 +144,21 @@ def step_sim():
     return ctest("release", "sim|mp")
 
 
-def step_python():
-    tests = ROOT / "tests/python"
-    if not any(tests.rglob("test_*.py")):
-        print("there are no Python tests yet")
+def pytest(stack, folders):
+    """Installs into an environment of that stack and runs the tests of these folders there."""
+    paths = [f"tests/python/{folder}" for folder in folders]
+    paths = [path for path in paths if any((ROOT / path).rglob("test_*.py"))]
+    if not paths:
+        print("there are no such tests yet")
         return Counts()
-    where = ROOT / "build/test"
-    run("tools/install.sh", "torch", where)
-    report = REPORTS / "pytest.xml"
+    where = ROOT / "build" / f"test-{stack}"
+    run("tools/install.sh", stack, where)
+    report = REPORTS / f"pytest-{stack}.xml"
     report.unlink(missing_ok=True)
     env = dict(os.environ, PATH=f"{where}/bin:{os.environ['PATH']}")
     env.pop("PYTHONPATH", None)
-    python = where / "bin/python"
     code = run(
-        *(python, "-m", "pytest", "tests/python", "-q", f"--junitxml={report}"),
+        *(where / "bin/python", "-m", "pytest", *paths, "-q", f"--junitxml={report}"),
         *("-p", "no:cacheprovider"),
         check=False,
         env=env,
@@ -169,6 +170,18 @@ def step_python():
     return counts
 
 
+def step_python():
+    return pytest("torch", ["launcher", "runner", "torch"])
+
+
+def step_tf221():
+    return pytest("tf221", ["tensorflow"])
+
+
+def step_tf215():
+    return pytest("tf215", ["tensorflow"])
+
+
 STEPS = {
     "lint": ("formatting, Python lint, layers, licence lines", step_lint),
     "release": ("gcc build and unit tests", step_release),
@@ -177,7 +190,9 @@ STEPS = {
     "tsan": ("thread sanitizer", step_tsan),
     "fuzz": (f"each fuzz target for {FUZZ_SECONDS} s", step_fuzz),
     "sim": ("simulation and multi-process tests", step_sim),
-    "python": ("install into an environment, Python tests", step_python),
+    "python": ("launcher, horovod.run and PyTorch, installed", step_python),
+    "tf221": ("current TensorFlow with Keras 3", step_tf221),
+    "tf215": ("TensorFlow 2.15 with Keras 2", step_tf215),
 }
 
 
