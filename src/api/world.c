@@ -305,13 +305,39 @@ static hvd_status_t dial(struct world *world, int64_t deadline_ns, struct store_
                              world->place.rank, deadline_ns, ret, error);
 }
 
+/* Where rank 0 serves, who starts a second life early may still reach the store of its first, which
+ * then closes; so a lost connection is no end. */
+static hvd_status_t exchange(struct world *world, const uint8_t *mine, size_t n,
+                             int64_t deadline_ns, uint8_t **ret_blobs, size_t *ret_offsets,
+                             struct error *error)
+{
+    const struct os *os = world->os;
+    bool may_return = world->place.is_self_served && world->place.rank != 0;
+    struct store_client *client = NULL;
+    struct error trouble;
+    hvd_status_t status;
+    for (;;) {
+        error_clear(&trouble);
+        status = dial(world, deadline_ns, &client, &trouble);
+        if (status == HVD_OK)
+            status = store_client_exchange(client, "world", world->epoch, world->place.rank,
+                                           world->place.size, mine, n, deadline_ns, ret_blobs,
+                                           ret_offsets, &trouble);
+        store_client_close(client);
+        client = NULL;
+        if (status != HVD_ERR_LINK || !may_return || os_now_ns(os) >= deadline_ns)
+            break;
+        os->sleep_ns(os->ctx, HANDOVER_NS);
+    }
+    return status == HVD_OK ? HVD_OK : error_set(error, status, "%s", trouble.text);
+}
+
 static hvd_status_t meet(struct world *world, const struct endpoint *self,
                          const hvd_config_t *explicit_config, struct error *error)
 {
     const struct os *os = world->os;
     int32_t size = world->place.size;
     int64_t deadline_ns = os_now_ns(os) + world->config.timeout_s * 1000000000LL;
-    struct store_client *client = NULL;
     uint8_t *mine = os_alloc(os, BLOB_MAX), *blobs = NULL;
     size_t *offsets = os_alloc(os, ((size_t)size + 1) * sizeof *offsets);
     hvd_status_t status = HVD_ERR_NO_MEMORY;
@@ -328,14 +354,10 @@ static hvd_status_t meet(struct world *world, const struct endpoint *self,
         status = blobs_read(world, mine, offsets, error);
         goto done;
     }
-    status = dial(world, deadline_ns, &client, error);
-    if (status == HVD_OK)
-        status = store_client_exchange(client, "world", world->epoch, world->place.rank, size, mine,
-                                       n, deadline_ns, &blobs, offsets, error);
+    status = exchange(world, mine, n, deadline_ns, &blobs, offsets, error);
     if (status == HVD_OK)
         status = blobs_read(world, blobs, offsets, error);
 done:
-    store_client_close(client);
     os_free(os, blobs);
     os_free(os, offsets);
     os_free(os, mine);
