@@ -67,6 +67,7 @@ struct sim_node {
     int32_t rank;
     bool is_open, is_closed, is_crashed, is_hung, is_listed;
     int64_t extra_ns;
+    int64_t hung_ns; /* since when, while is_hung */
     struct sim_queue due, held;
     struct sim_node *due_next, *due_prev;
     struct sim_link **links; /* by sender; entries appear at the first use */

@@ -392,6 +392,7 @@ void sim_net_hang(struct sim_net *net, int32_t rank, bool is_hung)
     node = &net->nodes[rank];
     node->is_hung = is_hung;
     if (is_hung) {
+        node->hung_ns = net->now_ns;
         sim_due_unlist(net, node);
         return;
     }

@@ -550,6 +550,16 @@ static void sim_counters(const struct transport *t, uint64_t *ret_messages, uint
     *ret_bytes = node_of(t)->bytes;
 }
 
+/* Heartbeats are not sent but known: a rank that runs is heard all the time. */
+static int64_t sim_last_heard_ns(struct transport *t, int32_t peer, int64_t now_ns)
+{
+    const struct sim_node *node = node_of(t);
+
+    if (!is_peer(node, peer) || !node->net->nodes[peer].is_hung)
+        return now_ns;
+    return node->net->nodes[peer].hung_ns;
+}
+
 /* The memory is the net's; for peers it looks like a process that ends in good order. */
 static void sim_destroy(struct transport *t)
 {
@@ -576,5 +586,6 @@ const struct transport_ops sim_transport_ops = {
     .arena = sim_arena,
     .notify = sim_notify,
     .counters = sim_counters,
+    .last_heard_ns = sim_last_heard_ns,
     .destroy = sim_destroy,
 };
