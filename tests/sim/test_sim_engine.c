@@ -320,6 +320,51 @@ static void test_memory_is_free_after_crash(void **state)
     }
 }
 
+static int32_t reduce_hanging(struct job *job, int32_t hung, int64_t after_ns)
+{
+    float data[RANKS_MAX][FLOATS] = {0};
+    struct ticket *tickets[RANKS_MAX];
+    char name[16];
+    int32_t named = 0;
+    for (int32_t r = 0; r < job->ranks; r++)
+        tickets[r] = submit(job, r, HVD_ALLREDUCE, "a", data[r], FLOATS);
+    run_for(job, after_ns);
+    sim_world_hang(job->world, hung, true);
+    run_for(job, 6000 * MS);
+    snprintf(name, sizeof name, "rank %d", hung);
+    for (int32_t r = 0; r < job->ranks; r++) {
+        if (r == hung || state_of(tickets[r]) == HVD_OK)
+            continue;
+        assert_int_equal(state_of(tickets[r]), HVD_ERR_PEER_HUNG);
+        assert_non_null(strstr(tickets[r]->error->text, name));
+        named++;
+    }
+    return named;
+}
+
+/* A rank that hangs for good, also in the middle of a collective or of a plan, is named. */
+static void test_hung_rank_is_named(void **state)
+{
+    (void)state;
+    int32_t named = 0;
+    for (int32_t i = 0; i < 48; i++) {
+        struct job job;
+        job_defaults(&job);
+        job.config.hung_error_s = 3;
+        job.config.plan_warmup_steps = 2;
+        job_open(&job, (struct sim_world_options){.ranks = 4,
+                                                  .seed = (uint64_t)i,
+                                                  .delay_min_ns = MS / 10,
+                                                  .delay_max_ns = MS,
+                                                  .is_in_sight = i % 2 != 0});
+        for (int k = 0; k < 6; k++)
+            reduce_once(&job, "a");
+        named += reduce_hanging(&job, i / 2 % 4, i / 8 * MS);
+        sim_world_destroy(job.world);
+    }
+    assert_true(named > 20); /* the rest was over before */
+}
+
 /* A mismatch fails one op on all ranks, names them, and leaves no trace. */
 static void test_mismatch_then_works(void **state)
 {
@@ -354,6 +399,7 @@ int main(void)
         cmocka_unit_test(test_planned_step_sends_nothing),
         cmocka_unit_test(test_shutdown_asked_then_crash),
         cmocka_unit_test(test_memory_is_free_after_crash),
+        cmocka_unit_test(test_hung_rank_is_named),
         cmocka_unit_test(test_mismatch_then_works),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
