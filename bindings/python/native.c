@@ -55,6 +55,7 @@ static PyMethodDef methods[] = {
      "submit_group(kind, names, set_id, reduce, prescale, postscale, inputs, outputs, flags) -> "
      "handle. All or nothing. names or outputs may be None."},
     {"poll", native_poll, METH_O, "poll(handle) -> bool: has it ended, well or badly?"},
+    {"status", native_status, METH_O, "status(handle) -> hvd_status_t: 0 ok, 1 in progress"},
     {"wait", native_wait, METH_O,
      "wait(handle): until it ends, without the GIL. Raises and releases the handle if it failed."},
     {"finish", native_finish, METH_O, "finish(handle): wait, then release the handle."},

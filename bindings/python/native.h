@@ -68,6 +68,7 @@ PyObject *native_register_exchange(PyObject *module, PyObject *type);
 PyObject *native_submit(PyObject *module, PyObject *const *args, Py_ssize_t count); /* ops.c */
 PyObject *native_submit_group(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *native_poll(PyObject *module, PyObject *handle);
+PyObject *native_status(PyObject *module, PyObject *handle);
 PyObject *native_wait(PyObject *module, PyObject *handle);
 PyObject *native_finish(PyObject *module, PyObject *handle);
 PyObject *native_release(PyObject *module, PyObject *handle);

@@ -212,6 +212,15 @@ PyObject *native_poll(PyObject *module, PyObject *object)
     return PyBool_FromLong(hvd_poll(handle) != HVD_IN_PROGRESS);
 }
 
+PyObject *native_status(PyObject *module, PyObject *object)
+{
+    (void)module;
+    hvd_handle_t handle;
+    if (!read_handle(object, &handle))
+        return NULL;
+    return PyLong_FromLong((long)hvd_poll(handle));
+}
+
 /* IN_PROGRESS with an exception set if a signal's handler raised. */
 static hvd_status_t wait_with_signals(hvd_handle_t handle)
 {

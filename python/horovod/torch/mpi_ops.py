@@ -94,7 +94,7 @@ _handle_map = {}
 _finishers = {}
 # Tensors of operations that nobody can ask for any more, but which may still be running.
 _orphans = []
-# Handles of a life that has ended: True if the operation was still pending then.
+# Handles of a life that has ended: True if the operation had not succeeded by then.
 _stale_handles = {}
 _polled_handle = None
 
@@ -128,7 +128,7 @@ def shutdown(*args, **kwargs):
 
     arena.release_all()
     for handle in list(_handle_map):
-        _stale_handles.setdefault(handle, not native.poll(handle))
+        _stale_handles.setdefault(handle, native.status(handle) != 0)
     _basics.shutdown(*args, **kwargs)
     _orphans.clear()
 
@@ -296,10 +296,10 @@ def _forget(handle):
 
 
 def _synchronize_stale(handle):
-    was_pending = _stale_handles.get(handle)
-    if was_pending is None:
+    has_failed = _stale_handles.get(handle)
+    if has_failed is None:
         return
-    if not was_pending:
+    if not has_failed:
         raise ValueError(f"Handle {handle} was not created or has been cleared.")
     _forget(handle)
     del _stale_handles[handle]

@@ -159,6 +159,7 @@ def test_timeline(tmp_path):
     for turn in range(2):
         path = tmp_path / f"timeline.{turn}.json"
         hvd.start_timeline(str(path), mark_cycles=True)
+        hvd.barrier()
         works("test_allreduce")
         hvd.allgather(torch.ones(2), name="test_allgather")
         hvd.barrier()
