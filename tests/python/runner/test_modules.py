@@ -283,6 +283,7 @@ def test_shell_tree_ends_with_its_caller(tmp_path):
 
 
 def test_parse_args(tmp_path):
+    pytest.importorskip("yaml")
     config = tmp_path / "config.yaml"
     config.write_text(
         "controller: MPI\nparams:\n  cycle_time_ms: 5\n  fusion_threshold_mb: 3\n"
@@ -517,3 +518,25 @@ def test_rendezvous_listens_on_the_way_to_other_hosts():
         assert port > 0 and len(server.key) == 32
     finally:
         server.stop()
+
+
+def test_absent_names_say_why():
+    for module in ("common.service.driver_service", "common.service.task_service", "task_fn"):
+        loaded = importlib.import_module(f"horovod.runner.{module}")
+        with pytest.raises(ImportError, match="native program"):
+            _ = loaded.BasicTaskService
+    with pytest.raises(ImportError, match="does not exist"):
+        _ = importlib.import_module("horovod.runner.driver.driver_service").RunDriverService
+    with pytest.raises(NotImplementedError, match="--min-np"):
+        gloo_run.gloo_run_elastic(None, None, None, None)
+
+
+def test_interfaces_of_a_job():
+    from horovod.runner.driver import driver_service
+
+    plan = settings.Settings(hosts="localhost:1", num_proc=1)
+    assert driver_service.get_common_interfaces(plan, ["localhost"]) == {"lo"}
+    plan.nics = {"eth7"}
+    assert driver_service.get_common_interfaces(plan, ["a", "b"]) == {"eth7"}
+    with pytest.raises(ValueError, match="eth7"):
+        driver_service.get_local_interfaces(plan)
