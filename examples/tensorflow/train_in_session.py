@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A graph of TensorFlow 1, trained in a MonitoredTrainingSession.
 
-horovodrun -np 2 python tensorflow_session.py
+horovodrun -np 2 python train_in_session.py
 """
 
 import argparse

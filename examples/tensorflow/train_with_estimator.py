@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An Estimator (TensorFlow up to 2.15) on any number of ranks.
 
-horovodrun -np 2 python tensorflow_estimator.py
+horovodrun -np 2 python train_with_estimator.py
 """
 
 import argparse
