@@ -109,9 +109,9 @@ static bool run_one(struct settings *s, uint64_t seed, struct totals *totals)
     if (is_ok)
         return true;
     totals->failed++;
-    printf("seed %" PRIu64 " (%d ranks, %s): %s\n    replay: sim_soak --from %" PRIu64 "%s\n", seed,
-           report.ranks, report.is_in_sight ? "in sight" : "network", report.text, seed,
-           s->options.has_faults ? " --faults" : "");
+    printf("seed %" PRIu64 " (%d ranks, %s): %s\n    replay: sim_soak --from %" PRIu64 "%s%s\n",
+           seed, report.ranks, report.is_in_sight ? "in sight" : "network", report.text, seed,
+           s->options.has_faults ? " --faults" : "", s->options.has_races ? " --races" : "");
     fflush(stdout);
     return false;
 }
