@@ -20,10 +20,12 @@
 #define NAME_BYTES 16    /* of the hash in its name */
 #define HEX_DIGITS 64u
 #define FOLDER_MAX (HANDOVER_PATH_MAX - 64)
+#define CLOSED     ((unsigned)(S_IRWXG | S_IRWXO))
 
 /* ---- the folder ---- */
 
-static hvd_status_t folder_check(const char *folder, struct error *error)
+/* `closed_to`: what others may not do there. */
+static hvd_status_t folder_check(const char *folder, unsigned closed_to, struct error *error)
 {
     struct stat st;
     if (lstat(folder, &st) < 0)
@@ -33,18 +35,18 @@ static hvd_status_t folder_check(const char *folder, struct error *error)
                          "%s, for the job key, is not a folder of yours; remove it or set "
                          "HOROVOD_KEY_FILE",
                          folder);
-    if ((st.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    if ((st.st_mode & closed_to) != 0)
         return error_set(error, HVD_ERR_CONFIG,
                          "%s, for the job key, is open to others (mode %04o); chmod 700 it", folder,
                          (unsigned)(st.st_mode & 07777));
     return HVD_OK;
 }
 
-static hvd_status_t folder_make(const char *folder, struct error *error)
+static hvd_status_t folder_make(const char *folder, unsigned closed_to, struct error *error)
 {
     if (mkdir(folder, 0700) < 0 && errno != EEXIST)
         return error_set_os(error, -errno, "%s, for the job key, cannot be made", folder);
-    return folder_check(folder, error);
+    return folder_check(folder, closed_to, error);
 }
 
 /* The user's folder for this boot if there is one that deserves it, else one of our own. */
@@ -52,23 +54,28 @@ static hvd_status_t folder_here(const struct os *os, char *ret_folder, struct er
 {
     const char *runtime = os->env(os->ctx, "XDG_RUNTIME_DIR");
     if (runtime != NULL && runtime[0] == '/' && strlen(runtime) < FOLDER_MAX &&
-        folder_check(runtime, NULL) == HVD_OK) {
+        folder_check(runtime, CLOSED, NULL) == HVD_OK) {
         snprintf(ret_folder, FOLDER_MAX, "%s", runtime);
         return HVD_OK;
     }
     snprintf(ret_folder, FOLDER_MAX, "/tmp/horovod-%u", (unsigned)geteuid());
-    return folder_make(ret_folder, error);
+    return folder_make(ret_folder, CLOSED, error);
 }
 
 static hvd_status_t folder_shared(const struct os *os, char *ret_folder, struct error *error)
 {
     const char *home = os->env(os->ctx, "HOME");
-    if (home == NULL || home[0] != '/' || strlen(home) + 16 > FOLDER_MAX)
+    if (home == NULL || home[0] != '/' || strlen(home) + 24 > FOLDER_MAX)
         return error_set(error, HVD_ERR_CONFIG,
                          "HOME names no folder in which ranks on several hosts could find the job "
                          "key; set HOROVOD_KEY_FILE to a file that all of them can read");
+    /* Others may look into the outer one, which has been there before for harmless things. */
     snprintf(ret_folder, FOLDER_MAX, "%s/.horovod", home);
-    return folder_make(ret_folder, error);
+    hvd_status_t status = folder_make(ret_folder, S_IWGRP | S_IWOTH, error);
+    if (status != HVD_OK)
+        return status;
+    snprintf(ret_folder, FOLDER_MAX, "%s/.horovod/keys", home);
+    return folder_make(ret_folder, CLOSED, error);
 }
 
 hvd_status_t handover_path(const struct os *os, const char *identity, uint64_t life,

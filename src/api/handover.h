@@ -3,10 +3,10 @@
  *
  * Rank 0 makes the key, begins to listen, and leaves both in a file that the other ranks, started
  * by the same user, find by name. The file is 0600 in a folder that is 0700 and ours: on one host
- * $XDG_RUNTIME_DIR or else /tmp/horovod-UID, across hosts ~/.horovod (which then must be shared). A
- * folder or file of another kind, owner or mode is refused, not repaired. The name is a hash of
- * what tells this job from others (struct bootstrap, `identity`), so nothing can be guessed into a
- * path. The file is whole or absent (renamed into place), and goes once all ranks have met.
+ * $XDG_RUNTIME_DIR or else /tmp/horovod-UID, across hosts ~/.horovod/keys (which then must be
+ * shared). A folder or file of another kind, owner or mode is refused, not repaired. The name is a
+ * hash of what tells this job from others (struct bootstrap, `identity`), so nothing can be guessed
+ * into a path. The file is whole or absent (renamed into place), and goes once all ranks have met.
  *
  * What a job that was killed left behind is overwritten by rank 0 of the next of the same name;
  * whoever read it too early fails to authenticate and reads again.

@@ -367,9 +367,9 @@ static void test_path(void **state)
     assert_int_equal(path_of("../../x", 2, true, b, &error), HVD_OK);
     assert_string_not_equal(a, b);
     assert_int_equal(path_of("x", 1, false, b, &error), HVD_OK);
-    assert_non_null(strstr(b, "/.horovod/key-"));
+    assert_non_null(strstr(b, "/.horovod/keys/key-"));
     char shared[96];
-    snprintf(shared, sizeof shared, "%s/.horovod", folder);
+    snprintf(shared, sizeof shared, "%s/.horovod/keys", folder);
     assert_int_equal(stat(shared, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0700);
 }
@@ -380,6 +380,12 @@ static void test_folder_of_others_is_refused(void **state)
     char path[HANDOVER_PATH_MAX], shared[96], elsewhere[96];
     struct error error;
     snprintf(shared, sizeof shared, "%s/.horovod", folder);
+    assert_int_equal(mkdir(shared, 0700), 0);
+    assert_int_equal(chmod(shared, 0770), 0);
+    assert_int_equal(path_of("x", 1, false, path, &error), HVD_ERR_CONFIG);
+    assert_non_null(strstr(error.text, "0770"));
+    assert_int_equal(chmod(shared, 0755), 0); /* as older programs leave it */
+    snprintf(shared, sizeof shared, "%s/.horovod/keys", folder);
     snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", folder);
     assert_int_equal(mkdir(shared, 0755), 0);
     assert_int_equal(chmod(shared, 0755), 0);

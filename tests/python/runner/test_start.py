@@ -109,7 +109,7 @@ def test_torchrun_on_one_host(program, home):
 def test_torchrun_across_hosts_with_a_shared_home(program, home):
     ranks = [torch_rank(r, 2, 1) for r in range(2)]
     assert start(program, ranks) == twice((0, 2, 0, 1, 0, 2), (1, 2, 0, 1, 1, 2))
-    folder = home / ".horovod"
+    folder = home / ".horovod" / "keys"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert list(folder.iterdir()) == []
 
