@@ -74,10 +74,18 @@ static TF_Code code_of(hvd_status_t status)
     return TF_UNKNOWN;
 }
 
+/* What ends the job is marked: elastic training looks for it among TensorFlow's own errors. */
 static void context_fail_status(TF_OpKernelContext *context, hvd_status_t status, const char *text)
 {
-    bool is_empty = text == NULL || text[0] == '\0';
-    context_fail(context, code_of(status), is_empty ? hvd_status_name(status) : text);
+    char marked[HVD_ERROR_MAX + 16];
+    TF_Code code = code_of(status);
+    if (text == NULL || text[0] == '\0')
+        text = hvd_status_name(status);
+    if (code == TF_UNKNOWN && strstr(text, "Horovod") == NULL) {
+        snprintf(marked, sizeof marked, "Horovod: %s", text);
+        text = marked;
+    }
+    context_fail(context, code, text);
 }
 
 /* ---- tensors ---- */

@@ -175,19 +175,27 @@ static bool group_read(struct group *group, struct reader *reader)
 
 /* ---- the call ---- */
 
+/* What ends the job is marked: elastic training looks for it among TensorFlow's own errors. */
+static void status_fail_with(struct call_status *status, hvd_status_t result, const char *text)
+{
+    char marked[HVD_ERROR_MAX + 16];
+    bool is_marked = hvd_status_class(result) == HVD_CLASS_UNKNOWN;
+    snprintf(marked, sizeof marked, "%s%s", is_marked ? "Horovod: " : "",
+             text[0] != '\0' ? text : hvd_status_name(result));
+    status_fail(status, marked);
+}
+
 static void group_run(struct group *group, struct call_status *status)
 {
     hvd_handle_t handle = 0;
     hvd_status_t result = hvd_submit_group(group->ops, group->count, &handle);
     if (result != HVD_OK) {
-        status_fail(status, hvd_last_error());
+        status_fail_with(status, result, hvd_last_error());
         return;
     }
     result = hvd_wait(handle, -1);
-    if (result != HVD_OK) {
-        const char *text = hvd_error(handle);
-        status_fail(status, text[0] != '\0' ? text : hvd_status_name(result));
-    }
+    if (result != HVD_OK)
+        status_fail_with(status, result, hvd_error(handle));
     hvd_release(handle);
 }
 

@@ -25,9 +25,9 @@ def run(func):
     def wrapper(state, *args, **kwargs):
         try:
             return func(state, *args, **kwargs)
-        except tf.errors.UnknownError as error:
-            # Lost peers arrive as UnknownError; its message names the op, or the job's end.
-            if "Horovod" in error.message or "horovod" in error.message:
+        except (tf.errors.UnknownError, tf.errors.InternalError) as error:
+            # A lost peer; InternalError is what functions compiled by XLA make of it.
+            if "Horovod" in error.message:
                 raise HorovodInternalError(error) from error
             raise
 

@@ -62,7 +62,7 @@ def _translated(function):
             raise tf.errors.InvalidArgumentError(None, None, str(error)) from error
         except native.StatusError as error:
             raise _ERRORS.get(error.status_class, tf.errors.UnknownError)(
-                None, None, str(error)
+                None, None, f"Horovod: {error}"
             ) from error
 
     return wrapper

@@ -52,3 +52,8 @@ def test_legacy_keras(run_ranks):
 
 def test_process_sets(run_ranks):
     run_ranks("ranks_process_sets.py", 3)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_elastic_states(run_ranks, ranks):
+    run_ranks("ranks_elastic.py", ranks)
