@@ -171,7 +171,7 @@ HVD_API hvd_status_t hvd_process_set_add(const int32_t *ranks, int32_t count,
                                          int32_t *ret_id); /* collective */
 HVD_API hvd_status_t hvd_process_set_remove(int32_t id);   /* collective */
 HVD_API hvd_status_t hvd_process_set_rank(int32_t id,
-                                          int32_t *ret_rank); /* INVALID if not a member */
+                                          int32_t *ret_rank); /* ABORTED if not a member */
 HVD_API hvd_status_t hvd_process_set_size(int32_t id, int32_t *ret_size);
 HVD_API int32_t hvd_process_set_count(void);
 HVD_API void hvd_process_set_ids(int32_t *ret_ids); /* hvd_process_set_count() of them */

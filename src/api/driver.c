@@ -11,6 +11,7 @@
 #define TURN_NS        1000000LL
 #define BUSY_MIN_NS    200000LL
 #define EVENTS_AT_ONCE 16
+#define GRACE_NS       2000000LL
 
 static inline void cpu_pause(void)
 {
@@ -116,6 +117,15 @@ static bool is_patient(const struct driver *d, int64_t idle_since_ns, int32_t *y
 /* Token held; given back here. The background thread takes over what is left. */
 static void give_back(struct driver *d)
 {
+    atomic_store_explicit(&d->helped_ns, d->engine->now_ns, memory_order_relaxed);
+    if (atomic_load(&d->is_grace) && atomic_load(&d->engine->in_flight) == 0) {
+        /* The background thread looks again by itself before long: peers need not ring for every
+         * op. */
+        pthread_mutex_unlock(&d->token);
+        if (atomic_load(&d->sleepers) > 0)
+            turn_wake(d);
+        return;
+    }
     bool is_quiet = arm(d);
     bool has_waiters = atomic_load(&d->sleepers) > 0;
     pthread_mutex_unlock(&d->token);
@@ -245,8 +255,16 @@ static void *background(void *arg)
             continue;
         }
         work(d);
-        bool is_quiet = arm(d);
-        int64_t limit = is_quiet ? sleep_limit(d, d->engine->now_ns) : 0;
+        /* Callers did the work themselves a moment ago and will again: do not ask to be rung yet.
+         */
+        int64_t now_ns = os_now_ns(d->os);
+        bool is_grace =
+            atomic_load(&d->engine->in_flight) == 0 &&
+            now_ns - atomic_load_explicit(&d->helped_ns, memory_order_relaxed) < GRACE_NS;
+        bool is_quiet = is_grace || arm(d);
+        int64_t limit = is_quiet ? sleep_limit(d, now_ns) : 0;
+        limit = is_grace && limit > GRACE_NS ? GRACE_NS : limit;
+        atomic_store(&d->is_grace, is_grace);
         bool has_waiters = atomic_load(&d->sleepers) > 0;
         if (limit > 0 && atomic_load(&d->engine->in_flight) == 0)
             atomic_store(&d->is_idle, true);
@@ -259,6 +277,7 @@ static void *background(void *arg)
         if (limit > 0)
             d->os->poll_wait(d->os->ctx, d->poll_fd, events, EVENTS_AT_ONCE, limit);
         atomic_store(&d->is_idle, false);
+        atomic_store(&d->is_grace, false);
         d->os->bell_clear(d->os->ctx, d->bell_fd);
         atomic_fetch_add_explicit(&d->wakeups, 1, memory_order_relaxed);
     }

@@ -28,10 +28,12 @@ struct driver {
     int64_t spin_ns;     /* how long to spin before sleeping */
     int32_t yield_count; /* how often to yield in between */
     _Atomic bool is_stopping;
-    _Atomic bool is_idle;     /* the background thread sleeps and expects nothing */
-    _Atomic uint32_t turn;    /* grows with every completion and release of the token: futex */
-    _Atomic int32_t sleepers; /* threads asleep on `turn` */
-    bool is_armed;            /* token: peers ring when something comes */
+    _Atomic bool is_idle;      /* the background thread sleeps and expects nothing */
+    _Atomic uint32_t turn;     /* grows with every completion and release of the token: futex */
+    _Atomic int32_t sleepers;  /* threads asleep on `turn` */
+    _Atomic bool is_grace;     /* the background thread sleeps briefly, unarmed: a caller works */
+    _Atomic int64_t helped_ns; /* when a caller last gave the token back */
+    bool is_armed;             /* token: peers ring when something comes */
     uint64_t completions_told;
     _Atomic uint64_t sleeps, wakeups; /* of waiters; of the background thread */
 };

@@ -46,6 +46,27 @@ PLACE(hvd_is_homogeneous, is_homogeneous)
 
 /* ---- submitting ---- */
 
+/* Pointers that the engine follows without asking. */
+static hvd_status_t check_pointers(const hvd_op_t *ops, size_t count,
+                                   const hvd_handle_t *ret_handle, struct error *error)
+{
+    if ((ops == NULL && count > 0) || ret_handle == NULL)
+        return error_set(error, HVD_ERR_INVALID,
+                         "hvd_submit() needs an op and a place for the "
+                         "handle, not NULL.");
+    for (size_t i = 0; i < count; i++) {
+        if (ops[i].struct_size != sizeof ops[i])
+            return HVD_OK; /* the engine says so; the fields may not be there */
+        if (ops[i].input.ndim > 0 && ops[i].input.shape == NULL)
+            return error_set(error, HVD_ERR_INVALID, "The tensor has %d dimensions but no shape.",
+                             ops[i].input.ndim);
+        if (ops[i].splits_count > 0 && ops[i].splits == NULL)
+            return error_set(error, HVD_ERR_INVALID, "splits_count is %d but splits is NULL.",
+                             ops[i].splits_count);
+    }
+    return HVD_OK;
+}
+
 hvd_status_t hvd_submit_group(const hvd_op_t *ops, size_t count, hvd_handle_t *ret_handle)
 {
     struct error *error = instance_error();
@@ -53,11 +74,12 @@ hvd_status_t hvd_submit_group(const hvd_op_t *ops, size_t count, hvd_handle_t *r
     if (world == NULL)
         return error_set(error, HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
     struct ticket *ticket = NULL;
-    bool is_waited = count > 0 && (ops[0].flags & HVD_OP_WAITED) != 0;
-    hvd_status_t status = engine_submit(world->engine, ops, count, &ticket, error);
+    hvd_status_t status = check_pointers(ops, count, ret_handle, error);
+    if (status == HVD_OK)
+        status = engine_submit(world->engine, ops, count, &ticket, error);
     if (status == HVD_OK) {
         *ret_handle = ticket->handle;
-        driver_submitted(&world->driver, is_waited);
+        driver_submitted(&world->driver, count > 0 && (ops[0].flags & HVD_OP_WAITED) != 0);
     }
     instance_leave();
     return status;
@@ -89,6 +111,11 @@ static struct ticket *ticket_enter(hvd_handle_t handle, struct world **ret_world
     return ticket;
 }
 
+static hvd_status_t ticket_refused(void)
+{
+    return hvd_is_initialized() ? HVD_ERR_INVALID : HVD_ERR_NOT_INITIALIZED;
+}
+
 static hvd_status_t ticket_status(const struct ticket *ticket)
 {
     return (hvd_status_t)atomic_load_explicit(&ticket->state, memory_order_acquire);
@@ -99,7 +126,7 @@ hvd_status_t hvd_poll(hvd_handle_t handle)
     struct world *world = NULL;
     struct ticket *ticket = ticket_enter(handle, &world);
     if (ticket == NULL)
-        return HVD_ERR_INVALID;
+        return ticket_refused();
     hvd_status_t status = ticket_status(ticket);
     if (status == HVD_IN_PROGRESS)
         driver_help(
@@ -115,7 +142,7 @@ hvd_status_t hvd_wait(hvd_handle_t handle, int64_t timeout_ms)
     struct world *world = NULL;
     struct ticket *ticket = ticket_enter(handle, &world);
     if (ticket == NULL)
-        return HVD_ERR_INVALID;
+        return ticket_refused();
     hvd_status_t status = driver_wait(&world->driver, ticket, timeout_ms);
     if (status == HVD_OK) {
         status = ticket_status(ticket);
@@ -253,7 +280,12 @@ hvd_status_t hvd_process_set_add(const int32_t *ranks, int32_t count, int32_t *r
     struct world *world = instance_enter();
     if (world == NULL)
         return error_set(error, HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
-    hvd_status_t status = sets_check(world->engine, ranks, count, error);
+    hvd_status_t status = HVD_OK;
+    if ((ranks == NULL && count > 0) || ret_id == NULL)
+        status = error_set(error, HVD_ERR_INVALID,
+                           "hvd_process_set_add() needs ranks and a place for the id, not NULL.");
+    if (status == HVD_OK)
+        status = sets_check(world->engine, ranks, count, error);
     if (status == HVD_OK)
         status = set_change(world, ranks, count, -1, ret_id, error);
     instance_leave();

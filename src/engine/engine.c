@@ -284,10 +284,11 @@ bool engine_progress(struct engine *engine, int64_t now_ns)
     for (int32_t i = 0; engine->outbox_waiting > 0 && i < engine->size; i++)
         if (engine->outboxes[i].used > 0)
             outbox_drain(engine, i);
+    /* Asked before the queue is emptied: what a waiter submitted before it waited is then seen. */
+    bool is_waited = atomic_load_explicit(&engine->waiters, memory_order_acquire) > 0;
     has_moved |= atomic_load_explicit(&engine->queued, memory_order_acquire) > 0;
     queue_drain(engine);
     shutdown_check(engine);
-    bool is_waited = atomic_load_explicit(&engine->waiters, memory_order_relaxed) > 0;
     tick(engine);
     for (int32_t i = 0; i < engine->member_count; i++) {
         struct procset *set = engine->members[i];

@@ -22,8 +22,8 @@
 #include "engine/engine.h"
 #include "engine/flight.h"
 
-#define PLAN_PATIENCE_NS 250000000 /* ops that wait in a plan nobody waits for */
-#define PLAN_LONG        100       /* steps after which a plan was worth it */
+#define PLAN_PATIENCE_NS 1000000000 /* ops that wait in a plan nobody waits for */
+#define PLAN_LONG        100        /* steps after which a plan was worth it */
 
 enum plan_state {
     PLAN_ANNOUNCED, /* its place in the order has not come yet */
