@@ -608,8 +608,9 @@ hvd_status_t world_create(const struct os *os, const hvd_config_t *e, const uint
     world->os = os;
     world->poll_fd = -1;
     hvd_status_t status = settle(world, e, key, life, error);
-    world->epoch =
-        (e != NULL && e->epoch != 0 ? e->epoch : (uint64_t)world->config.epoch) << 20 | life;
+    world->epoch = (e != NULL && e->epoch != 0 ? e->epoch : (uint64_t)world->config.epoch)
+                       << STORE_LIFE_BITS |
+                   life;
     if (status == HVD_OK)
         status = allocate(world, error);
     if (status == HVD_OK)
