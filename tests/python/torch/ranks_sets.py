@@ -31,7 +31,7 @@ def test_before_init():
 def test_init_with_sets():
     import os
 
-    size = int(os.environ["HOROVOD_SIZE"])
+    size = int(os.environ.get("HOROVOD_SIZE", "1"))
     if size == 4:
         hvd.init(process_sets=[EVEN, ODD])
         assert (EVEN.process_set_id, ODD.process_set_id) == (1, 2)
