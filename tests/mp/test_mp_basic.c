@@ -333,11 +333,46 @@ static int body_sets(int rank, int size, void *arg)
     return 0;
 }
 
+/* What a careless caller may hand over is refused by the call itself, and the next op works. */
+static int body_careless(int rank, int size, void *arg)
+{
+    (void)arg;
+    float x[4] = {0};
+    int64_t one = 1;
+    int32_t ranks[] = {0}, id;
+    hvd_op_t op;
+    hvd_handle_t handle = 0;
+    hvd_op_init(&op, HVD_ALLREDUCE);
+    op.name = "careless";
+    op.input = (hvd_tensor_t){.data = x, .ndim = 1, .dtype = HVD_FLOAT32, .device = -1};
+    op.output = op.input;
+    MP_CHECK(hvd_submit(&op, &handle) == HVD_ERR_INVALID);
+    MP_CHECK(strstr(hvd_last_error(), "no shape") != NULL);
+    op.input.shape = op.output.shape = &one;
+    MP_CHECK(hvd_submit(&op, NULL) == HVD_ERR_INVALID);
+    MP_CHECK(hvd_submit(NULL, &handle) == HVD_ERR_INVALID);
+    MP_CHECK(hvd_submit_group(NULL, 3, &handle) == HVD_ERR_INVALID);
+    op.kind = HVD_ALLTOALL;
+    op.splits_count = size;
+    MP_CHECK(hvd_submit(&op, &handle) == HVD_ERR_INVALID);
+    MP_CHECK(hvd_process_set_add(NULL, 1, &id) == HVD_ERR_INVALID);
+    MP_CHECK(hvd_process_set_add(ranks, 1, NULL) == HVD_ERR_INVALID);
+    check_allreduce(rank, size, 10, "careless");
+    return 0;
+}
+
+/* HVD_TEST_SIZES="8 16" runs other numbers of ranks. */
 static void run_all(mp_body body, const struct mp_options *options)
 {
-    static const int sizes[] = {1, 2, 3, 4};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        assert_int_equal(mp_run_with(sizes[i], body, NULL, options), 0);
+    const char *sizes = getenv("HVD_TEST_SIZES");
+    if (sizes == NULL || sizes[0] == '\0')
+        sizes = "1 2 3 4";
+    for (char *end = NULL; *sizes != '\0'; sizes = end) {
+        long size = strtol(sizes, &end, 10);
+        assert_true(end != sizes && size >= 1 && size <= MP_RANKS_MAX);
+        assert_int_equal(mp_run_with((int)size, body, NULL, options), 0);
+        end += strspn(end, " ,");
+    }
 }
 
 #define TEST(name)                                                                                 \
@@ -347,6 +382,7 @@ static void run_all(mp_body body, const struct mp_options *options)
         run_all(body_##name, NULL);                                                                \
     }
 TEST(allreduce)
+TEST(careless)
 TEST(allgather)
 TEST(broadcast)
 TEST(alltoall)
@@ -378,7 +414,7 @@ int main(void)
         cmocka_unit_test(test_reducescatter), cmocka_unit_test(test_mismatch),
         cmocka_unit_test(test_join),          cmocka_unit_test(test_barrier),
         cmocka_unit_test(test_steps),         cmocka_unit_test(test_reinit),
-        cmocka_unit_test(test_sets),
+        cmocka_unit_test(test_sets),          cmocka_unit_test(test_careless),
     };
     int failed = cmocka_run_group_tests_name("shared memory", tests, NULL, NULL);
     setenv("HOROVOD_SHM_DISABLE", "1", 1);
