@@ -468,8 +468,10 @@ static bool step_leave(struct sim_trial *run, int32_t rank)
 {
     struct actor *a = &run->actors[rank];
     struct engine *engine = sim_world_engine(run->world, rank);
-    if (!a->is_leaving)
+    if (!a->is_leaving) {
         note(run, rank, SIM_LEAVE, 0, 0);
+        sim_world_wake(run->world, rank, 0); /* as a driver does, which goes on at once */
+    }
     a->is_leaving = true;
     engine_shutdown_ask(engine);
     if (!engine_is_over(engine))

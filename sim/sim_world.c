@@ -13,7 +13,7 @@
 
 #define NEVER      INT64_MAX
 #define RETRY_NS   10000 /* an engine with something unsent, or a deadline that stays in the past */
-#define LOOK_NS    500000000 /* a driver looks up at least this often while something is pending */
+#define LOOK_NS    1000000000 /* a driver looks up at least this often */
 #define SIM_LOG_AT LOG_WARNING
 
 struct sim_rank {
@@ -187,7 +187,7 @@ static int64_t next_turn_ns(struct sim_world *world, const struct sim_rank *r, b
     int64_t deadline_ns = engine_deadline_ns(engine);
     if (deadline_ns <= now_ns || engine->outbox_waiting > 0)
         deadline_ns = now_ns + RETRY_NS;
-    else if (atomic_load(&engine->in_flight) > 0 && deadline_ns > now_ns + LOOK_NS)
+    else if (deadline_ns > now_ns + LOOK_NS)
         deadline_ns = now_ns + LOOK_NS;
     return deadline_ns < next_ns ? deadline_ns : next_ns;
 }
