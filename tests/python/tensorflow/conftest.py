@@ -61,6 +61,33 @@ def run_ranks():
     return run
 
 
+@pytest.fixture(scope="session")
+def launch_ranks():
+    """launch_ranks(ranks, command...) as launch() above."""
+    return launch
+
+
+@pytest.fixture
+def start_ranks():
+    """start_ranks(ranks, command...) starts a job and gives its process; it ends with the test."""
+    processes = []
+
+    def start(ranks, *command):
+        process = subprocess.Popen(
+            [find_launcher(), "-np", str(ranks), *(str(part) for part in command)],
+            env=clean_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+
+
 @pytest.fixture
 def run_alone():
     """run_alone(script, arguments...) runs Python without Horovod in reach; returns its output."""

@@ -4,7 +4,6 @@
 import sys
 
 import pytest
-from conftest import launch
 
 SCRIPT = """
 import os, signal, sys
@@ -29,9 +28,9 @@ except (tf.errors.UnknownError, tf.errors.InternalError) as error:
 
 
 @pytest.mark.parametrize("way", ["eager", "graph", "compiled"])
-def test_death(tmp_path, way):
+def test_death(tmp_path, launch_ranks, way):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT, encoding="utf-8")
-    result = launch(2, sys.executable, script, way, deadline_s=120)
+    result = launch_ranks(2, sys.executable, script, way, deadline_s=120)
     assert result.returncode != 0
     assert "told of the death" in result.stdout, result.stdout[-4000:]

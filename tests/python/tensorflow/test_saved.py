@@ -4,7 +4,6 @@
 import sys
 
 import pytest
-from conftest import launch
 
 TRAIN = """
 import sys
@@ -48,11 +47,11 @@ print("as expected")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, launch_ranks):
     path = tmp_path_factory.mktemp("saved")
     script = path / "train.py"
     script.write_text(TRAIN, encoding="utf-8")
-    result = launch(2, sys.executable, script, path)
+    result = launch_ranks(2, sys.executable, script, path)
     assert result.returncode == 0, result.stdout[-8000:]
     return path
 
