@@ -211,6 +211,11 @@ def _differentiable(op_name, tensors, attributes, compute):
 _NO_SPLITS = np.zeros(0, dtype=np.int32)
 
 
+def _scales(*factors):
+    """As attributes of the native ops have them: in single precision."""
+    return tuple(float(np.float32(factor)) for factor in factors)
+
+
 def _reduction(reduce_op, prescale_factor, postscale_factor, process_set_id):
     return {
         "reduce_op": reduce_op,
@@ -231,7 +236,7 @@ def horovod_grouped_allreduce(
     op_name="HorovodGroupedAllreduce",
 ):
     name = _name(name, op_name.removeprefix("Horovod"))
-    scales = (prescale_factor, postscale_factor)
+    scales = _scales(prescale_factor, postscale_factor)
     results = _differentiable(
         op_name,
         tensors,
@@ -293,7 +298,7 @@ def horovod_grouped_reducescatter(
     op_name="HorovodGroupedReducescatter",
 ):
     name = _name(name, op_name.removeprefix("Horovod"))
-    scales = (prescale_factor, postscale_factor)
+    scales = _scales(prescale_factor, postscale_factor)
     results = _differentiable(
         op_name,
         tensors,
