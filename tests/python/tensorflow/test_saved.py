@@ -40,7 +40,9 @@ else:
     model = tf.keras.models.load_model(folder + "/model." + ending)
     assert type(model.optimizer).__name__ == "Adam", model.optimizer
     result = model.predict(np.eye(4), verbose=0)
-    model.fit(np.ones((8, 4)), np.ones((8, 1)), verbose=0)
+    # Keras 3 can't go on training from .h5: it does not bring back the optimizer's slots.
+    if ending == "keras" or not hasattr(model.optimizer, "stateless_apply"):
+        model.fit(np.ones((8, 4)), np.ones((8, 1)), verbose=0)
 assert np.allclose(result, expected, atol=1e-5)
 print("as expected")
 """
