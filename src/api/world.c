@@ -469,6 +469,8 @@ static hvd_status_t settle_key(struct world *world, const hvd_config_t *e, const
     const struct bootstrap *place = &world->place;
     bool has_key = key != NULL, is_given = is_key_given(world, e);
     hvd_status_t status = HVD_OK;
+    if (place->size == 1)
+        return HVD_OK; /* nobody to prove anything to; the key stays where it is */
     if (has_key)
         memcpy(world->key, key, sizeof world->key);
     else if (e != NULL && e->key != NULL && e->key_bytes == sizeof world->key) {
@@ -477,7 +479,7 @@ static hvd_status_t settle_key(struct world *world, const hvd_config_t *e, const
     } else {
         status = key_load(world->os, &world->config, world->key, &has_key, error);
     }
-    if (status != HVD_OK || place->size == 1)
+    if (status != HVD_OK)
         return status;
     if (!has_key || (place->is_self_served && !is_given))
         return settle_handover(world, has_key, life, error);

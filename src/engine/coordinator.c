@@ -78,6 +78,13 @@ void coordinator_destroy(struct coordinator *c)
     os_free(os, c);
 }
 
+void coordinator_forget_all(struct procset *set)
+{
+    struct coordinator *c = set->coordinator;
+    map_destroy(&c->entries);
+    map_init(&c->entries, set->engine->os);
+}
+
 void coordinator_generation(struct procset *set)
 {
     struct coordinator *c = set->coordinator;
@@ -427,7 +434,7 @@ static void finish_define(struct procset *set, struct pending *p)
     struct coordinator *c = set->coordinator;
     struct entry *entry = NULL;
     int64_t capacity = set->engine->config->cache_capacity;
-    if (c->joined_count > 0 || capacity <= 0 || p->request.kind >= HVD_KIND_COUNT)
+    if (c->is_joining || capacity <= 0 || p->request.kind >= HVD_KIND_COUNT)
         p->request.flags |= REQUEST_TRANSIENT;
     uint32_t id = next_id(set);
     hvd_status_t status = procset_define(set, &p->request, p->dim0, id, &entry);
@@ -471,17 +478,20 @@ static void on_join(struct procset *set, const struct request *q)
     struct coordinator *c = set->coordinator;
     if (c->joined[q->rank])
         return;
-    emit_ready(set); /* all have submitted it: the join comes behind */
+    if (!c->is_joining) {
+        /* Who has joined does not announce ids, and what it announced by id before must not be
+         * lost: all ids become void, and everyone, the joining rank too, announces in full what is
+         * pending. */
+        c->is_joining = true;
+        emit_ready(set); /* all have submitted it: the join comes behind */
+        put_u8(&c->out, ITEM_RESET);
+        out_send(set);
+        return;
+    }
     c->joined[q->rank] = 1;
     c->joined_count++;
     c->last_joined = q->rank;
     size_t cursor = 0;
-    /* From now on every name is negotiated in full: who has joined does not announce ids. */
-    for (struct entry *e; (e = map_next(&c->entries, &cursor)) != NULL;) {
-        coordinator_forget(set, e);
-        cursor = 0;
-    }
-    cursor = 0;
     for (struct pending *p; (p = map_next(&c->pending, &cursor)) != NULL;)
         if (is_complete(c, p)) {
             finish(set, p);
@@ -493,6 +503,7 @@ static void on_join(struct procset *set, const struct request *q)
     put_u32(&c->out, (uint32_t)set->ranks[c->last_joined]);
     memset(c->joined, 0, (size_t)set->size);
     c->joined_count = 0;
+    c->is_joining = false;
 }
 
 void coordinator_request(struct procset *set, const struct request *q)

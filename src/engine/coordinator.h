@@ -40,6 +40,7 @@ struct coordinator {
 
     uint8_t *joined;
     int32_t joined_count, last_joined;
+    bool is_joining; /* from the first join to the end of the last: nothing is cached */
 
     /* learn.c: a step is a run of entries without repetition */
     uint64_t step;

@@ -10,7 +10,8 @@
 #include "engine/sets.h"
 #include "engine/timeline.h"
 
-#define TICK_NS 1000000000LL
+#define TICK_NS         1000000000LL
+#define EARLY_BYTES_MAX (16u << 20)
 
 /* ---- life ---- */
 
@@ -67,6 +68,11 @@ void engine_destroy(struct engine *engine)
     for (int32_t i = 0; engine->outboxes != NULL && i < engine->size; i++)
         os_free(engine->os, engine->outboxes[i].bytes);
     os_free(engine->os, engine->outboxes);
+    while (engine->early != NULL) {
+        struct early *next = engine->early->next;
+        os_free(engine->os, engine->early);
+        engine->early = next;
+    }
     os_free(engine->os, engine->has_left);
     os_free(engine->os, engine->is_hung_told);
     os_free(engine->os, engine->flight);
@@ -139,10 +145,47 @@ void engine_send(struct engine *engine, int32_t world_rank, const void *bytes, s
 
 /* ---- events in ---- */
 
+static void on_message(void *ctx, int32_t peer, const void *bytes, size_t n);
+
 static void peer_left(struct engine *engine, int32_t peer)
 {
     engine->left_count += engine->has_left[peer] == 0;
     engine->has_left[peer] = 1;
+}
+
+/* A member may hear of a new process set from another one before it has opened it itself: such
+ * messages wait for their set. */
+static void early_keep(struct engine *engine, int32_t peer, const void *bytes, size_t n)
+{
+    struct early *early =
+        engine->early_bytes + n <= EARLY_BYTES_MAX ? os_alloc(engine->os, sizeof *early + n) : NULL;
+    if (early == NULL) {
+        engine_stop(engine, HVD_ERR_LIMIT,
+                    "Too many messages for a process set that is not open yet.", true);
+        return;
+    }
+    early->peer = peer;
+    early->bytes = n;
+    memcpy(early->message, bytes, n);
+    engine->early_bytes += n;
+    struct early **end = &engine->early;
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = early;
+}
+
+void engine_early_replay(struct engine *engine)
+{
+    struct early *early = engine->early;
+    engine->early = NULL;
+    engine->early_bytes = 0;
+    while (early != NULL) {
+        struct early *next = early->next;
+        on_message(engine, early->peer, early->message,
+                   early->bytes); /* keeps it again if still too early */
+        os_free(engine->os, early);
+        early = next;
+    }
 }
 
 static void on_message(void *ctx, int32_t peer, const void *bytes, size_t n)
@@ -160,6 +203,9 @@ static void on_message(void *ctx, int32_t peer, const void *bytes, size_t n)
         return;
     }
     struct procset *set = engine->sets[head.set];
+    if ((set == NULL || set->incarnation < head.incarnation) &&
+        head.incarnation >= engine->next_incarnation)
+        early_keep(engine, peer, bytes, n);
     if (set == NULL || set->incarnation != head.incarnation || set->broken != HVD_OK)
         return;
     int32_t index = procset_index(set, peer);
@@ -298,6 +344,8 @@ bool engine_progress(struct engine *engine, int64_t now_ns)
             plan_waiting(set);
         else if (set->plan != NULL)
             plan_tick(set, now_ns);
+        if (set->must_announce && !plan_is_on(set))
+            negotiate_again(set);
         negotiate_flush(set);
     }
     for (int32_t i = 0; i < engine->member_count; i++)

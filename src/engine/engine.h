@@ -51,6 +51,13 @@ struct set_record { /* every live process set, also those this rank is not in */
     int32_t *ranks;
 };
 
+struct early { /* a message for a process set that is not open yet */
+    struct early *next;
+    int32_t peer;
+    size_t bytes;
+    uint8_t message[];
+};
+
 struct outbox { /* control messages that found no room yet */
     uint8_t *bytes;
     size_t used, capacity, at;
@@ -91,6 +98,8 @@ struct engine {
     struct ticket *done_head, *done_tail; /* completed, callbacks not called */
     struct outbox *outboxes;              /* by world rank */
     int32_t outbox_waiting;
+    struct early *early;
+    size_t early_bytes;
 
     bool is_shutdown_asked, is_shutdown_told;
     uint8_t *is_hung_told; /* by world rank: people know of its silence */
@@ -140,6 +149,7 @@ bool engine_is_over(const struct engine *engine); /* token: stopped, and nobody 
 void engine_stop(struct engine *engine, hvd_status_t status, const char *text, bool is_told);
 
 /* ---- between the engine's files ---- */
+void engine_early_replay(struct engine *engine); /* a set was opened */
 void engine_send(struct engine *engine, int32_t world_rank, const void *bytes, size_t n);
 const char *engine_peer_name(const struct engine *engine, int32_t world_rank, char *ret_text,
                              size_t bytes);
@@ -181,6 +191,7 @@ void coordinator_ready(struct procset *set, struct entry *entry);
 void coordinator_flush(struct procset *set, bool is_forced);
 void coordinator_tick(struct procset *set, int64_t now_ns);
 int64_t coordinator_deadline_ns(const struct procset *set);
+void coordinator_forget_all(struct procset *set); /* all entries go, by a reset */
 void coordinator_generation(
     struct procset *set); /* a new one has begun: forget what was announced */
 void coordinator_shutdown(struct procset *set);

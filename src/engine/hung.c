@@ -43,8 +43,8 @@ static bool peer_check(struct engine *engine, struct procset *set, int32_t rank,
     char text[HVD_ERROR_MAX];
     int64_t silent_ns = silence_ns(engine, rank, now_ns);
     /* Heartbeats and looks are up to a second apart each: told early rather than late. */
-    bool is_warned =
-        config->hung_warn_s > 0 && silent_ns >= config->hung_warn_s * SECOND_NS - SECOND_NS;
+    int64_t warn_s = config->hung_warn_s > 0 ? config->hung_warn_s : config->hung_error_s;
+    bool is_warned = warn_s > 0 && silent_ns >= warn_s * SECOND_NS - SECOND_NS;
     if (!is_warned || silent_ns < SECOND_NS * 2) {
         engine->is_hung_told[rank] = 0;
         return false;

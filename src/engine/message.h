@@ -45,6 +45,7 @@ enum response_item {
     ITEM_PLAN,       /* from here on these batches repeat without any message */
     ITEM_SET_ADD,    /* a process set begins (global set only) */
     ITEM_SET_REMOVE, /* and ends */
+    ITEM_RESET,      /* every id is void and a generation begins: a rank joins */
     ITEM_SHUTDOWN
 };
 

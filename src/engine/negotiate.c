@@ -226,7 +226,8 @@ void negotiate_op(struct procset *set, struct op *op)
         set->join_op = op;
     if (plan_is_on(set) && plan_op(set, op))
         return;
-    negotiate_announce(set, op);
+    if (!set->must_announce) /* else with all others */
+        negotiate_announce(set, op);
 }
 
 /* A generation begins: nothing that was announced before counts. */
@@ -256,12 +257,12 @@ void negotiate_generation(struct procset *set)
 
 void negotiate_again(struct procset *set)
 {
-    struct op *next;
-    for (struct op *op = set->pending_head; op != NULL; op = next) {
-        next = op->next;
+    uint32_t generation = set->generation;
+    set->must_announce = false;
+    for (struct op *op = set->pending_head; op != NULL && set->generation == generation;
+         op = op->next)
         if (op->state == OP_HELD)
             negotiate_announce(set, op);
-    }
 }
 
 /* ---- what comes down ---- */
@@ -329,6 +330,20 @@ static bool apply_error(struct procset *set, struct reader *r)
     return true;
 }
 
+/* An id is void: gone at once, or when the batches that hold it have ended. */
+static void entry_void(struct procset *set, struct entry *entry)
+{
+    if (entry->queued == 0) {
+        procset_forget(set, entry);
+        return;
+    }
+    entry->is_forgotten = true;
+    pthread_mutex_lock(&set->engine->submit_lock);
+    if (entry->tensor != NULL && entry->tensor->entry == entry)
+        entry->tensor->entry = NULL;
+    pthread_mutex_unlock(&set->engine->submit_lock);
+}
+
 static bool apply_forget(struct procset *set, struct reader *r)
 {
     struct entry *entry = procset_entry(set, get_u32(r));
@@ -340,17 +355,21 @@ static bool apply_forget(struct procset *set, struct reader *r)
     if (entry->is_announced && entry->tensor != NULL && entry->tensor->op != NULL &&
         entry->tensor->op->state == OP_ANNOUNCED)
         again = entry->tensor->op;
-    if (entry->queued > 0) {
-        entry->is_forgotten = true;
-        pthread_mutex_lock(&set->engine->submit_lock);
-        if (entry->tensor != NULL && entry->tensor->entry == entry)
-            entry->tensor->entry = NULL;
-        pthread_mutex_unlock(&set->engine->submit_lock);
-    } else {
-        procset_forget(set, entry);
-    }
+    entry_void(set, entry);
     if (again != NULL)
         negotiate_announce(set, again);
+    return true;
+}
+
+static bool apply_reset(struct procset *set)
+{
+    for (uint32_t i = 0; i < PROCSET_IDS; i++)
+        if (set->ids[i] != NULL)
+            entry_void(set, set->ids[i]);
+    if (set->coordinator != NULL)
+        coordinator_forget_all(set);
+    generation_begin(set);
+    set->must_announce = true;
     return true;
 }
 
@@ -377,8 +396,17 @@ static bool apply_plan(struct procset *set, struct reader *r)
     return procset_batch_push(set, &batch) == HVD_OK;
 }
 
+/* What was agreed but has not had its turn yet is not announced again by a new generation. */
+static void agreed(struct procset *set, uint8_t kind)
+{
+    for (struct op *op = set->pending_head; op != NULL; op = op->next)
+        if (op->kind == kind)
+            op->state = OP_BATCHED;
+}
+
 static bool apply_set_add(struct procset *set, struct reader *r)
 {
+    agreed(set, KIND_SET_ADD);
     struct batch batch = {.kind = BATCH_SET_ADD, .is_owned = true};
     batch.argument = (int32_t)get_u32(r);
     batch.argument2 = get_u32(r);
@@ -399,6 +427,10 @@ static bool apply_set_add(struct procset *set, struct reader *r)
 static bool apply_event(struct procset *set, enum batch_kind kind, struct reader *r)
 {
     struct batch batch = {.kind = kind, .argument = (int32_t)get_u32(r)};
+    if (kind == BATCH_JOINED)
+        agreed(set, HVD_JOIN);
+    if (kind == BATCH_SET_REMOVE)
+        agreed(set, KIND_SET_REMOVE);
     return !r->bad && procset_batch_push(set, &batch) == HVD_OK;
 }
 
@@ -413,6 +445,7 @@ static bool apply_item(struct procset *set, struct reader *r)
     case ITEM_PLAN: return apply_plan(set, r);
     case ITEM_SET_ADD: return apply_set_add(set, r);
     case ITEM_SET_REMOVE: return apply_event(set, BATCH_SET_REMOVE, r);
+    case ITEM_RESET: return apply_reset(set);
     case ITEM_SHUTDOWN: return apply_event(set, BATCH_SHUTDOWN, r);
     }
     return false;
@@ -492,8 +525,9 @@ static void on_ready(struct procset *set, struct reader *r)
 
 static void on_request(struct procset *set, struct reader *r)
 {
-    uint32_t count = get_u32(r);
-    for (uint32_t i = 0; i < count && !r->bad; i++) {
+    uint32_t count = get_u32(r), generation = set->generation;
+    /* A join in it voids the rest: its sender says it again. */
+    for (uint32_t i = 0; i < count && !r->bad && set->generation == generation; i++) {
         struct request request;
         if (!request_get(r, set->size, &request)) {
             LOG_AT(set->engine->log, LOG_WARNING, "Dropped a malformed request from a peer.");

@@ -44,6 +44,7 @@ struct plan {
     int32_t batch_count, position; /* the next to start */
     uint64_t started, finished;    /* batches, since the plan began */
     uint64_t commit;
+    uint32_t next_generation; /* the one that the commit began; another may have begun since */
     bool is_break_sent;
     bool has_begun; /* all that was agreed before it has been executed */
 };
@@ -181,7 +182,7 @@ static void leave(struct procset *set)
     struct plan *plan = set->plan;
     if (set->run.is_active)
         execute_cancel(set);
-    procset_rebase(set);
+    procset_rebase(set, plan->next_generation);
     for (int32_t i = 0; plan->ids != NULL && i < plan->batch_count; i++)
         for (int32_t k = 0; k < plan->batches[i].count; k++) {
             struct entry *entry = procset_entry(set, plan->ids[plan->batches[i].first + k]);
@@ -201,7 +202,7 @@ static void leave(struct procset *set)
             c->steps_wanted = 1000;
     }
     plan_destroy(set);
-    negotiate_again(set);
+    set->must_announce = true;
 }
 
 bool plan_progress(struct procset *set)
@@ -252,6 +253,7 @@ static void commit(struct procset *set, uint64_t number)
     plan->commit = number;
     plan->state = PLAN_COMMITTED;
     negotiate_generation(set);
+    plan->next_generation = set->generation;
 }
 
 static void position(struct procset *set, uint64_t number)

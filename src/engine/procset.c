@@ -136,7 +136,7 @@ hvd_status_t procset_create(struct engine *engine, int32_t id, uint32_t incarnat
         procset_destroy(set);
         return status;
     }
-    procset_rebase(set);
+    procset_rebase(set, set->generation);
     *ret = set;
     return HVD_OK;
 
@@ -148,10 +148,10 @@ no_memory:
 
 /* Ids come back with another set behind them, and plans break: waves and streams of the backend go
  * on from a number that no earlier life of this id has used last. */
-void procset_rebase(struct procset *set)
+void procset_rebase(struct procset *set, uint32_t generation)
 {
     struct backend *backend = set->engine->backend;
-    uint64_t base = (uint64_t)set->incarnation << 48 | (uint64_t)(set->generation & 0xffff) << 32;
+    uint64_t base = (uint64_t)set->incarnation << 48 | (uint64_t)(generation & 0xffff) << 32;
     backend->ops->reset(backend, set->backend_group, base);
 }
 

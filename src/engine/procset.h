@@ -128,6 +128,7 @@ struct procset {
     struct coordinator *coordinator; /* at the root only */
     struct plan *plan;               /* while one is in force */
 
+    bool must_announce;  /* a generation has begun: all pending ops are to be announced anew */
     struct op *join_op;  /* this rank has joined and waits */
     hvd_status_t broken; /* not HVD_OK: the set is dead, and why */
     char broken_text[HVD_ERROR_MAX];
@@ -144,7 +145,8 @@ hvd_status_t procset_define(struct procset *set, const struct request *request, 
                             uint32_t id, struct entry **ret);
 void procset_forget(struct procset *set, struct entry *entry);
 
-void procset_rebase(struct procset *set); /* a new life or generation begins for the backend */
+/* A new life or generation begins for the backend; equal on all members. */
+void procset_rebase(struct procset *set, uint32_t generation);
 hvd_status_t procset_batch_push(struct procset *set, const struct batch *batch);
 /* Room for the ids of a batch; false: no memory. They are given back in the order they were taken.
  */

@@ -130,6 +130,7 @@ void sets_added(struct engine *engine, const struct batch *batch)
         }
     }
     change_done(engine, KIND_SET_ADD, id, status, error.text);
+    engine_early_replay(engine);
 }
 
 /* Handles that outlive their set must not look into it any more. */
