@@ -209,6 +209,7 @@ static bool lay_alltoall(struct procset *set)
     size_t n = (size_t)set->size;
     uint64_t row = row_elements(e);
     int64_t rows = 0;
+    uint64_t sent = 0; /* rows beyond the splits stay here */
     op->recv_splits = os_alloc(set->engine->os, n * sizeof *op->recv_splits);
     if (op->recv_splits == NULL)
         return false;
@@ -219,11 +220,12 @@ static bool lay_alltoall(struct procset *set)
         op->recv_splits[i] = incoming;
         run->recv_counts[i] = (uint64_t)incoming * row;
         run->counts[i] = (uint64_t)op->splits[i] * row;
+        sent += run->counts[i];
         rows += incoming;
     }
     if (!result_make(set, op, rows))
         return false;
-    run->parts[0] = (struct coll_part){.in = op->in, .out = op->out, .count = (uint64_t)op->count};
+    run->parts[0] = (struct coll_part){.in = op->in, .out = op->out, .count = sent};
     run->coll = (struct coll){.kind = HVD_ALLTOALL,
                               .dtype = (hvd_dtype_t)e->dtype,
                               .reduce = HVD_SUM,

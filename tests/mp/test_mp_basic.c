@@ -132,8 +132,8 @@ static int body_alltoall(int rank, int size, void *arg)
         splits[i] = (rank + i) % 3;
         rows += splits[i];
     }
-    int64_t shape[2] = {rows, 2};
-    int64_t *in = malloc((size_t)(rows > 0 ? rows : 1) * 2 * sizeof *in);
+    int64_t shape[2] = {rows + 1, 2}; /* one row more than the splits ask for */
+    int64_t *in = calloc((size_t)(rows + 1) * 2, sizeof *in);
     int64_t at = 0;
     for (int i = 0; i < size; i++)
         for (int k = 0; k < splits[i] * 2; k++)
