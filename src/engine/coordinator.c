@@ -390,12 +390,17 @@ static void join_error(struct procset *set, struct pending *p)
     if (p->error != NULL || kind >= HVD_KIND_COUNT || titles[kind] == NULL)
         return;
     p->error = os_alloc(set->engine->os, sizeof *p->error);
+    int32_t joined = 0;
+    while (joined < set->size - 1 && !set->coordinator->joined[joined])
+        joined++;
     if (p->error != NULL)
-        error_set(p->error, HVD_ERR_MISMATCH, "%s is not supported with Join at this time.%s",
+        error_set(p->error, HVD_ERR_MISMATCH,
+                  "%s is not supported with Join at this time.%s (tensor %s, rank %d has joined)",
                   titles[kind],
                   kind == HVD_ALLGATHER
                       ? " Specify sparse_to_dense=True if using DistributedOptimizer"
-                      : "");
+                      : "",
+                  p->name, set->ranks[joined]);
 }
 
 static void out_define(struct procset *set, const struct pending *p, uint32_t id)
@@ -499,6 +504,8 @@ static void on_join(struct procset *set, const struct request *q)
         }
     if (c->joined_count < set->size)
         return;
+    emit_ready(
+        set); /* those who have joined give zeros to these; afterwards their names are new ops */
     put_u8(&c->out, ITEM_JOINED);
     put_u32(&c->out, (uint32_t)set->ranks[c->last_joined]);
     memset(c->joined, 0, (size_t)set->size);
