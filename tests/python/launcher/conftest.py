@@ -5,6 +5,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -132,7 +133,7 @@ class SshServer:
         self.folder = folder
         self.host = host or self.host
         self.prefix = list(prefix)
-        self.port = 20000 + os.getpid() % 20000
+        self.port = self.free_port() if not prefix else 20000 + os.getpid() % 20000
         self.identity = folder / "id"
         for name in ("host_key", "id"):
             subprocess.run(
@@ -148,6 +149,11 @@ class SshServer:
             "PermitRootLogin prohibit-password\nMaxStartups 200\n"
             f"PidFile {folder}/pid\n"
         )
+
+    def free_port(self):
+        with socket.socket() as probe:
+            probe.bind((self.host, 0))
+            return probe.getsockname()[1]
 
     def start(self):
         script = (
