@@ -81,7 +81,7 @@ static void context_fail_status(TF_OpKernelContext *context, hvd_status_t status
     TF_Code code = code_of(status);
     if (text == NULL || text[0] == '\0')
         text = hvd_status_name(status);
-    if (code == TF_UNKNOWN && strstr(text, "Horovod") == NULL) {
+    if (code == TF_UNKNOWN && strncmp(text, "Horovod", 7) != 0) {
         snprintf(marked, sizeof marked, "Horovod: %s", text);
         text = marked;
     }
