@@ -29,7 +29,7 @@
 #define HOST_BLOCK_BYTES  (32u << 10) /* of one buffer per call of the kernel */
 #define HOST_BUDGET_BYTES (4u << 20)  /* work of one step before the driver gets its turn */
 #define HOST_SIZE_CLASSES 10
-#define HOST_SMALL_MAX    (8u << 10)
+#define HOST_SMALL_MAX    (16u << 10)
 
 /* Goes with the first wave of a collective that does not fit into the wave itself. */
 struct host_head {
