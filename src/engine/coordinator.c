@@ -17,6 +17,9 @@
 #define OUT_BYTES (256u << 10)
 #define OUT_FULL  (128u << 10)
 
+#define EVICT_LOOKS 8
+#define EVICT_MAX   2
+
 /* ---- making and ending ---- */
 
 hvd_status_t coordinator_create(struct procset *set, struct coordinator **ret)
@@ -83,12 +86,15 @@ void coordinator_forget_all(struct procset *set)
     struct coordinator *c = set->coordinator;
     map_destroy(&c->entries);
     map_init(&c->entries, set->engine->os);
+    c->oldest = c->newest = NULL;
 }
 
 void coordinator_generation(struct procset *set)
 {
     struct coordinator *c = set->coordinator;
     pending_clear(c);
+    for (int32_t i = 0; i < c->ready_count; i++)
+        c->ready[i]->is_ready = false;
     c->ready_count = 0;
     c->ready_bytes = 0;
     c->window_count = 0;
@@ -123,13 +129,39 @@ static void out_error(struct procset *set, const struct pending *p)
     put_text(w, p->error->text);
 }
 
+/* ---- the cache, in the order of use ---- */
+
+static void cache_unlink(struct coordinator *c, struct entry *entry)
+{
+    *(entry->older != NULL ? &entry->older->newer : &c->oldest) = entry->newer;
+    *(entry->newer != NULL ? &entry->newer->older : &c->newest) = entry->older;
+    entry->older = entry->newer = NULL;
+}
+
+static void cache_link(struct coordinator *c, struct entry *entry)
+{
+    entry->older = c->newest;
+    *(c->newest != NULL ? &c->newest->newer : &c->oldest) = entry;
+    c->newest = entry;
+}
+
+static void cache_use(struct coordinator *c, struct entry *entry)
+{
+    if (c->newest == entry || entry->is_transient || entry->is_forgotten)
+        return;
+    cache_unlink(c, entry);
+    cache_link(c, entry);
+}
+
 void coordinator_forget(struct procset *set, struct entry *entry)
 {
     struct coordinator *c = set->coordinator;
     map_remove(&c->entries, entry->name, entry->name_bytes);
+    cache_unlink(c, entry);
     entry->is_forgotten = true; /* what still comes by its id before all know does not count */
-    for (int32_t i = 0; i < c->ready_count; i++)
+    for (int32_t i = 0; entry->is_ready && i < c->ready_count; i++)
         if (c->ready[i] == entry) {
+            entry->is_ready = false;
             c->ready_bytes -= entry->bytes;
             memmove(&c->ready[i], &c->ready[i + 1],
                     (size_t)(c->ready_count - i - 1) * sizeof(struct entry *));
@@ -148,40 +180,36 @@ void coordinator_forget(struct procset *set, struct entry *entry)
 static uint32_t next_id(struct procset *set)
 {
     struct coordinator *c = set->coordinator;
-    while (c->next_id == 0 || set->ids[c->next_id % PROCSET_IDS] != NULL)
+    while (c->next_id == 0 || set->ids[c->next_id % set->id_capacity] != NULL)
         c->next_id++;
     return c->next_id++;
 }
 
-static bool is_ready(const struct coordinator *c, const struct entry *entry)
-{
-    for (int32_t i = 0; i < c->ready_count; i++)
-        if (c->ready[i] == entry)
-            return true;
-    return false;
-}
-
-/* The cache is full: the entry not used for longest goes, unless it is in use right now. What is
- * ready was used last: if the oldest is, all are. */
+/* The cache is full: the entry not used for longest goes. One that is in use right now counts as
+ * used: if the oldest few are, so are probably all, and the cache grows for the while. Two go for
+ * one that comes, so that it shrinks again. */
 static void evict(struct procset *set)
 {
     struct coordinator *c = set->coordinator;
-    struct entry *oldest = NULL;
-    size_t cursor = 0;
-    for (struct entry *e; (e = map_next(&c->entries, &cursor)) != NULL;)
-        if (e->queued == 0 && e->ready_count == 0 && (oldest == NULL || e->used < oldest->used))
-            oldest = e;
-    if (oldest == NULL || is_ready(c, oldest))
-        return;
-    if (!c->is_evict_told) {
-        c->is_evict_told = true;
-        LOG_AT(set->engine->log, LOG_WARNING,
-               "The response cache is full (%lld entries) and begins to forget; a larger "
-               "HOROVOD_CACHE_CAPACITY "
-               "keeps negotiation cheap.",
-               (long long)set->engine->config->cache_capacity);
+    int32_t gone = 0;
+    for (int32_t i = 0; i < EVICT_LOOKS && gone < EVICT_MAX && c->oldest != NULL &&
+                        (int64_t)c->entries.count >= set->engine->config->cache_capacity;
+         i++) {
+        struct entry *oldest = c->oldest;
+        if (oldest->queued > 0 || oldest->ready_count > 0 || oldest->is_ready) {
+            cache_use(c, oldest);
+            continue;
+        }
+        coordinator_forget(set, oldest);
+        gone++;
     }
-    coordinator_forget(set, oldest);
+    if (gone == 0 || c->is_evict_told)
+        return;
+    c->is_evict_told = true;
+    LOG_AT(set->engine->log, LOG_WARNING,
+           "The response cache is full (%lld entries) and begins to forget; a larger "
+           "HOROVOD_CACHE_CAPACITY keeps negotiation cheap.",
+           (long long)set->engine->config->cache_capacity);
 }
 
 /* ---- comparing ---- */
@@ -448,6 +476,8 @@ static void finish_define(struct procset *set, struct pending *p)
             evict(set);
         if (map_put(&c->entries, entry->name, entry->name_bytes, entry) != 0)
             status = HVD_ERR_NO_MEMORY;
+        else
+            cache_link(c, entry);
     }
     if (status != HVD_OK) {
         engine_stop(set->engine, status, "Out of memory for the table of tensors.", true);
@@ -572,7 +602,8 @@ void coordinator_ready(struct procset *set, struct entry *entry)
         c->ready_first_ns = set->engine->now_ns;
     c->ready[c->ready_count++] = entry;
     c->ready_bytes += entry->bytes;
-    entry->used = ++c->clock;
+    entry->is_ready = true;
+    cache_use(c, entry);
 }
 
 static void emit_batch(void *arg, const uint32_t *ids, int32_t count)
@@ -608,8 +639,10 @@ static void emit_ready(struct procset *set)
     int32_t count = c->ready_count;
     if (count == 0)
         return;
-    for (int32_t i = 0; i < count; i++)
+    for (int32_t i = 0; i < count; i++) {
         c->items[i] = (struct batch_item){.entry = c->ready[i]};
+        c->ready[i]->is_ready = false;
+    }
     c->ready_count = 0;
     c->ready_bytes = 0;
     timeline_cycle(set->engine->timeline);

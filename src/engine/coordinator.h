@@ -23,10 +23,10 @@ struct pending {
 
 struct coordinator {
     struct procset *set;
-    struct map pending; /* name -> struct pending */
-    struct map entries; /* name -> struct entry that is cached */
+    struct map pending;            /* name -> struct pending */
+    struct map entries;            /* name -> struct entry that is cached */
+    struct entry *oldest, *newest; /* of them, by last use */
     uint32_t next_id;
-    uint64_t clock;
 
     uint8_t *buffers[2]; /* responses under construction, by turns */
     int current;

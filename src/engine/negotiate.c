@@ -236,7 +236,7 @@ static void generation_begin(struct procset *set)
     set->generation++;
     set->up_ready_count = set->up_request_count = 0;
     set->is_waiter_told = false;
-    for (uint32_t i = 0; i < PROCSET_IDS; i++) {
+    for (uint32_t i = 0; i < set->id_capacity; i++) {
         struct entry *entry = set->ids[i];
         if (entry == NULL)
             continue;
@@ -363,7 +363,7 @@ static bool apply_forget(struct procset *set, struct reader *r)
 
 static bool apply_reset(struct procset *set)
 {
-    for (uint32_t i = 0; i < PROCSET_IDS; i++)
+    for (uint32_t i = 0; i < set->id_capacity; i++)
         if (set->ids[i] != NULL)
             entry_void(set, set->ids[i]);
     if (set->coordinator != NULL)
@@ -376,7 +376,7 @@ static bool apply_reset(struct procset *set)
 static bool apply_plan(struct procset *set, struct reader *r)
 {
     uint32_t count = get_u32(r);
-    if (count < 2 || count > PROCSET_IDS * 2u)
+    if (count < 2 || count > PROCSET_IDS_MAX)
         return false;
     uint32_t *ids = os_alloc(set->engine->os, count * sizeof *ids);
     if (ids == NULL)

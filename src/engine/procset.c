@@ -75,6 +75,7 @@ static hvd_status_t tables_build(struct procset *set)
     const struct os *os = set->engine->os;
     map_init(&set->tensors, os);
     set->ids = os_alloc(os, PROCSET_IDS * sizeof *set->ids);
+    set->id_capacity = PROCSET_IDS;
     set->batch_capacity = 1024;
     set->batches = os_alloc(os, set->batch_capacity * sizeof *set->batches);
     set->ring = os_alloc(os, PROCSET_RING * sizeof *set->ring);
@@ -172,7 +173,7 @@ void procset_destroy(struct procset *set)
     if (set->backend_group != NULL)
         engine->backend->ops->group_close(engine->backend, set->backend_group);
     coordinator_destroy(set->coordinator);
-    for (uint32_t i = 0; set->ids != NULL && i < PROCSET_IDS; i++)
+    for (uint32_t i = 0; set->ids != NULL && i < set->id_capacity; i++)
         if (set->ids[i] != NULL)
             entry_free(os, set->ids[i]);
     size_t cursor = 0;
@@ -201,7 +202,7 @@ void procset_destroy(struct procset *set)
 
 struct entry *procset_entry(const struct procset *set, uint32_t id)
 {
-    struct entry *entry = set->ids[id % PROCSET_IDS];
+    struct entry *entry = set->ids[id % set->id_capacity];
     return entry != NULL && entry->id == id ? entry : NULL;
 }
 
@@ -213,12 +214,34 @@ static uint64_t entry_bytes(const struct entry *entry)
     return (uint64_t)count * hvd_dtype_bytes((hvd_dtype_t)entry->dtype);
 }
 
+/* Who does not share a slot now does not share one of the larger table either. */
+static bool ids_grow(struct procset *set)
+{
+    const struct os *os = set->engine->os;
+    if (set->id_capacity >= PROCSET_IDS_MAX)
+        return false;
+    uint32_t capacity = set->id_capacity * 2;
+    struct entry **ids = os_alloc(os, capacity * sizeof *ids);
+    if (ids == NULL)
+        return false;
+    for (uint32_t i = 0; i < set->id_capacity; i++)
+        if (set->ids[i] != NULL)
+            ids[set->ids[i]->id % capacity] = set->ids[i];
+    os_free(os, set->ids);
+    set->ids = ids;
+    set->id_capacity = capacity;
+    return true;
+}
+
 hvd_status_t procset_define(struct procset *set, const struct request *request, const int64_t *dim0,
                             uint32_t id, struct entry **ret)
 {
     const struct os *os = set->engine->os;
-    if (set->ids[id % PROCSET_IDS] != NULL)
+    if (procset_entry(set, id) != NULL)
         return HVD_ERR_CORRUPT;
+    while (set->ids[id % set->id_capacity] != NULL || set->id_count > set->id_capacity / 4 * 3)
+        if (!ids_grow(set))
+            return HVD_ERR_NO_MEMORY;
     struct entry *entry = os_alloc(os, sizeof *entry);
     if (entry == NULL)
         return HVD_ERR_NO_MEMORY;
@@ -255,7 +278,7 @@ hvd_status_t procset_define(struct procset *set, const struct request *request, 
     if (entry->tensor != NULL && entry->tensor->op != NULL && entry->kind == HVD_ALLTOALL)
         entry->shape[0] = entry->tensor->op->shape[0];
     entry->bytes = entry_bytes(entry);
-    set->ids[id % PROCSET_IDS] = entry;
+    set->ids[id % set->id_capacity] = entry;
     set->id_count++;
     *ret = entry;
     return HVD_OK;
@@ -275,7 +298,7 @@ void procset_forget(struct procset *set, struct entry *entry)
         }
     }
     pthread_mutex_unlock(&engine->submit_lock);
-    set->ids[entry->id % PROCSET_IDS] = NULL;
+    set->ids[entry->id % set->id_capacity] = NULL;
     set->id_count--;
     entry_free(engine->os, entry);
 }

@@ -18,10 +18,10 @@
 #include "engine/message.h"
 #include "engine/op.h"
 
-#define PROCSET_IDS       16384u /* ids alive at once; ids grow for ever, slot = id % PROCSET_IDS */
-#define PROCSET_IDS_LIMIT 12288u
-#define PROCSET_RING      16384u
-#define BATCH_QUEUE       4096u
+#define PROCSET_IDS     16384u /* ids alive at once, to begin with; a power of two */
+#define PROCSET_IDS_MAX (1u << 24)
+#define PROCSET_RING    16384u
+#define BATCH_QUEUE     4096u
 
 struct engine;
 struct coordinator;
@@ -49,9 +49,10 @@ struct entry {
     uint64_t bytes;         /* of the input here: fusion */
     /* coordinator's memory of the last steps */
     uint64_t step_seen;
-    uint64_t used;      /* least recently used goes first */
-    int32_t plan_batch; /* position in the plan, -1 = not in it */
-    bool is_plan_ready; /* submitted here for the coming turn of the plan */
+    struct entry *older, *newer; /* cached, in the order of use */
+    bool is_ready;               /* waits to be batched */
+    int32_t plan_batch;          /* position in the plan, -1 = not in it */
+    bool is_plan_ready;          /* submitted here for the coming turn of the plan */
 };
 
 /* Entries executed together, or an event that must happen at this place in the order. */
@@ -112,7 +113,8 @@ struct procset {
 
     struct op *pending_head, *pending_tail; /* all ops seen and not complete, oldest first */
     int32_t pending_count;
-    struct entry **ids; /* PROCSET_IDS */
+    struct entry **ids; /* ids grow for ever, slot = id % id_capacity */
+    uint32_t id_capacity;
     uint32_t id_count;
 
     struct batch *batches; /* ring: what to execute, in order */
