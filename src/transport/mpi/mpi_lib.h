@@ -175,7 +175,8 @@ struct mpi_lib {
     enum mpi_level level;           /* after mpi_lib_init() */
 
     /* constants of this interface */
-    mpi_handle_t comm_world, comm_self, comm_null, request_null, message_null;
+    mpi_handle_t comm_world, comm_self, comm_null, request_null, message_null, info_null;
+    mpi_handle_t errors_return;
     mpi_handle_t types[MPI_TYPE_COUNT], ops[MPI_OPERATION_COUNT];
     void *in_place;
     int any_source, any_tag, undefined;
@@ -183,10 +184,12 @@ struct mpi_lib {
 
 /* Finds and loads: the library already in this process, else the one that belongs to the launcher
  * that started us, else the usual names. Does not initialise MPI. HVD_ERR_CONFIG: there is none, or
- * none that fits; `error` tells what was looked at and what did not fit. */
-hvd_status_t mpi_lib_open(const struct os *os, struct mpi_lib **ret, struct error *error);
+ * none that fits; `error` tells what was looked at and what did not fit. `wanted`: a file that the
+ * user names (HOROVOD_MPI_LIBRARY), which then is the only one; "" or NULL: none. */
+hvd_status_t mpi_lib_open(const struct os *os, const char *wanted, struct mpi_lib **ret,
+                          struct error *error);
 /* Would mpi_lib_open() find a library? Loads nothing. `ret_path` may be NULL. */
-bool mpi_lib_probe(const struct os *os, char *ret_path, size_t bytes);
+bool mpi_lib_probe(const struct os *os, const char *wanted, char *ret_path, size_t bytes);
 /* Frees the table; the library itself stays loaded. Does not finalize. NULL is fine. */
 void mpi_lib_close(struct mpi_lib *lib);
 
