@@ -204,6 +204,14 @@ HVD_API int32_t hvd_result_rank(hvd_handle_t handle); /* join: the global rank t
 HVD_API void *
 hvd_alloc(size_t bytes);          /* 64-byte aligned, zeroed; NULL when full or not initialised */
 HVD_API void hvd_free(void *ptr); /* of hvd_alloc() or hvd_result_take(); NULL is fine */
+/* Makes a buffer of your own reachable as it is: its pages move into the arena at the addresses
+ * where they are, contents kept, so that collectives need not copy it. Address and length must be
+ * multiples of the page (4096), the memory private and anonymous (aligned_alloc, mmap), and nobody
+ * may write to it during the call. A forked child shares it with you instead of getting a copy.
+ * Unregister it before you free or unmap it; shutdown unregisters all. Without other ranks on this
+ * host there is nothing to do: both say HVD_OK. */
+HVD_API hvd_status_t hvd_register(void *ptr, size_t bytes);
+HVD_API hvd_status_t hvd_unregister(void *ptr); /* the address that was registered */
 HVD_API bool hvd_is_shared(const void *ptr, size_t bytes); /* wholly inside this rank's arena? */
 
 /* ---- timeline ---- */

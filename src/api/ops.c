@@ -418,6 +418,28 @@ void hvd_free(void *ptr)
         instance_leave();
 }
 
+hvd_status_t hvd_register(void *ptr, size_t bytes)
+{
+    struct error *error = instance_error();
+    struct world *world = instance_enter();
+    if (world == NULL)
+        return error_set(error, HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
+    hvd_status_t status = world->shm != NULL ? shm_register(world->shm, ptr, bytes, error) : HVD_OK;
+    instance_leave();
+    return status;
+}
+
+hvd_status_t hvd_unregister(void *ptr)
+{
+    struct error *error = instance_error();
+    struct world *world = instance_enter();
+    if (world == NULL)
+        return error_set(error, HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
+    hvd_status_t status = world->shm != NULL ? shm_unregister(world->shm, ptr, error) : HVD_OK;
+    instance_leave();
+    return status;
+}
+
 bool hvd_is_shared(const void *ptr, size_t bytes)
 {
     struct world *world = instance_enter();

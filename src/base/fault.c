@@ -299,6 +299,22 @@ static int fault_discard(void *ctx, int fd, uint64_t offset, uint64_t bytes)
     return fault->inner->discard(fault->inner->ctx, fd, offset, bytes);
 }
 
+static int fault_share(void *ctx, void *at, uint64_t bytes, int fd, uint64_t offset)
+{
+    struct fault_os *fault = ctx;
+    if (fault_hit(fault))
+        return -ENOMEM;
+    return fault->inner->share(fault->inner->ctx, at, bytes, fd, offset);
+}
+
+static int fault_unshare(void *ctx, void *at, uint64_t bytes)
+{
+    struct fault_os *fault = ctx;
+    if (fault_hit(fault))
+        return -ENOMEM;
+    return fault->inner->unshare(fault->inner->ctx, at, bytes);
+}
+
 static int64_t fault_peer_read(void *ctx, int32_t pid, const struct iovec *local, int nlocal,
                                const struct iovec *remote, int nremote)
 {
@@ -327,6 +343,14 @@ static int fault_thread_start(void *ctx, void *(*fn)(void *), void *arg, const c
     if (fault_hit(fault))
         return -EAGAIN;
     return fault->inner->thread_start(fault->inner->ctx, fn, arg, name, ret_thread);
+}
+
+static int fault_thread_pin(void *ctx, int core)
+{
+    struct fault_os *fault = ctx;
+    if (fault_hit(fault))
+        return -EINVAL;
+    return fault->inner->thread_pin(fault->inner->ctx, core);
 }
 
 static int fault_thread_join(void *ctx, void *thread)
@@ -416,11 +440,14 @@ static const struct os fault_table = {
     .map = fault_map,
     .unmap = fault_unmap,
     .discard = fault_discard,
+    .share = fault_share,
+    .unshare = fault_unshare,
     .peer_read = fault_peer_read,
     .pid = fault_pid,
     .cpu_count = fault_cpu_count,
     .thread_start = fault_thread_start,
     .thread_join = fault_thread_join,
+    .thread_pin = fault_thread_pin,
     .yield = fault_yield,
     .sleep_ns = fault_sleep_ns,
     .futex_wait = fault_futex_wait,

@@ -75,6 +75,10 @@ struct os {
     void *(*map)(void *ctx, int fd, uint64_t bytes); /* shared, read-write; NULL on failure */
     int (*unmap)(void *ctx, void *ptr, uint64_t bytes);
     int (*discard)(void *ctx, int fd, uint64_t offset, uint64_t bytes); /* give pages back */
+    /* Whole pages at `at` become those of `fd`, shared; or private pages that hold what was there.
+     * On failure nothing has changed. */
+    int (*share)(void *ctx, void *at, uint64_t bytes, int fd, uint64_t offset);
+    int (*unshare)(void *ctx, void *at, uint64_t bytes);
     int64_t (*peer_read)(void *ctx, int32_t pid, const struct iovec *local, int nlocal,
                          const struct iovec *remote, int nremote); /* process_vm_readv */
     int32_t (*pid)(void *ctx);
@@ -85,6 +89,7 @@ struct os {
     int (*thread_start)(void *ctx, void *(*fn)(void *), void *arg, const char *name,
                         void **ret_thread);
     int (*thread_join)(void *ctx, void *thread);
+    int (*thread_pin)(void *ctx, int core); /* the calling thread, to this core alone */
     void (*yield)(void *ctx);
     void (*sleep_ns)(void *ctx, int64_t ns);
     /* process-private futex: wait while *word == expected, at most timeout_ns (< 0: no limit);

@@ -436,6 +436,29 @@ static int host_discard(void *ctx, int fd, uint64_t offset, uint64_t bytes)
         fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes));
 }
 
+static int host_share(void *ctx, void *at, uint64_t bytes, int fd, uint64_t offset)
+{
+    (void)ctx;
+    void *ptr = mmap(at, (size_t)bytes, PROT_READ | PROT_WRITE,
+                     MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, (off_t)offset);
+    return ptr == MAP_FAILED ? -errno : 0;
+}
+
+static int host_unshare(void *ctx, void *at, uint64_t bytes)
+{
+    (void)ctx;
+    void *copy =
+        mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (copy == MAP_FAILED)
+        return -errno;
+    memcpy(copy, at, (size_t)bytes);
+    if (mremap(copy, (size_t)bytes, (size_t)bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED)
+        return 0;
+    int error = errno;
+    munmap(copy, (size_t)bytes);
+    return -error;
+}
+
 static int64_t host_peer_read(void *ctx, int32_t pid, const struct iovec *local, int nlocal,
                               const struct iovec *remote, int nremote)
 {
@@ -513,6 +536,20 @@ static int host_thread_start(void *ctx, void *(*fn)(void *), void *arg, const ch
     (void)pthread_setname_np(*thread, short_name);
     *ret_thread = thread;
     return 0;
+}
+
+static int host_thread_pin(void *ctx, int core)
+{
+    cpu_set_t *set;
+    size_t bytes = CPU_ALLOC_SIZE((size_t)core + 1);
+    (void)ctx;
+    if (core < 0 || (set = CPU_ALLOC((size_t)core + 1)) == NULL)
+        return core < 0 ? -EINVAL : -ENOMEM;
+    CPU_ZERO_S(bytes, set);
+    CPU_SET_S((size_t)core, bytes, set);
+    int rc = pthread_setaffinity_np(pthread_self(), bytes, set);
+    CPU_FREE(set);
+    return -rc;
 }
 
 static int host_thread_join(void *ctx, void *thread)
@@ -629,11 +666,14 @@ const struct os *os_host(void)
         .map = host_map,
         .unmap = host_unmap,
         .discard = host_discard,
+        .share = host_share,
+        .unshare = host_unshare,
         .peer_read = host_peer_read,
         .pid = host_pid,
         .cpu_count = host_cpu_count,
         .thread_start = host_thread_start,
         .thread_join = host_thread_join,
+        .thread_pin = host_thread_pin,
         .yield = host_yield,
         .sleep_ns = host_sleep_ns,
         .futex_wait = host_futex_wait,

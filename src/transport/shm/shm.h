@@ -89,8 +89,13 @@ void shm_waiter_remove(struct shm *shm, struct shm_waiter *waiter);
 void *shm_heap_alloc(struct shm *shm,
                      size_t bytes); /* 4 KiB-aligned for large, 64 for small; zeroed; any thread */
 void shm_heap_free(struct shm *shm, void *ptr); /* returns whole pages to the system; any thread */
-/* Offset of [ptr, ptr + bytes) in this rank's segment; UINT64_MAX if not wholly inside its heap. */
-uint64_t shm_offset(const struct shm *shm, const void *ptr, size_t bytes);
+/* Makes whole pages of a caller's memory part of the arena where they are, and undoes it; contents
+ * stay. Any thread; nobody may write to them during the call. */
+hvd_status_t shm_register(struct shm *shm, void *ptr, uint64_t bytes, struct error *error);
+hvd_status_t shm_unregister(struct shm *shm, void *ptr, struct error *error);
+/* Offset of [ptr, ptr + bytes) in this rank's segment; UINT64_MAX if not wholly inside its heap or
+ * one registered buffer. */
+uint64_t shm_offset(struct shm *shm, const void *ptr, size_t bytes);
 /* Is [offset, offset + bytes) inside `peer`'s heap? For offsets that a peer told us. */
 bool shm_is_heap_range(const struct shm *shm, int32_t peer, uint64_t offset, uint64_t bytes);
 

@@ -132,20 +132,36 @@ static void extents_merge_all(struct shm *shm)
     }
 }
 
+static struct heap_extent *extent_take_hard(struct shm *shm, uint64_t bytes)
+{
+    struct heap_extent *extent = extent_take(shm, bytes);
+    if (extent != NULL)
+        return extent;
+    extents_merge_all(shm);
+    return extent_take(shm, bytes);
+}
+
 static void *large_alloc(struct shm *shm, uint64_t bytes)
 {
     uint64_t whole = (bytes + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
-    struct heap_extent *extent = extent_take(shm, whole);
-    if (extent == NULL) {
-        extents_merge_all(shm);
-        extent = extent_take(shm, whole);
-    }
+    struct heap_extent *extent = extent_take_hard(shm, whole);
     if (extent == NULL)
         return NULL;
     uint8_t *ptr = shm->segment + extent->at;
     if (extent->is_dirty)
         memset(ptr, 0, whole);
     return ptr;
+}
+
+uint64_t shm_extent_take(struct shm *shm, uint64_t bytes)
+{
+    struct heap_extent *extent = extent_take_hard(shm, bytes);
+    return extent == NULL ? UINT64_MAX : extent->at;
+}
+
+void shm_extent_give(struct shm *shm, uint64_t offset)
+{
+    extent_give(shm, extent_find(&shm->heap, offset));
 }
 
 /* --- small blocks --- */
@@ -242,7 +258,7 @@ void *shm_heap_alloc(struct shm *shm, size_t bytes)
 
 void shm_heap_free(struct shm *shm, void *ptr)
 {
-    if (ptr == NULL || shm_offset(shm, ptr, 1) == UINT64_MAX)
+    if (ptr == NULL || shm_heap_offset(shm, ptr, 1) == UINT64_MAX)
         return;
     uint64_t at = (uint64_t)((uint8_t *)ptr - shm->segment);
     pthread_mutex_lock(&shm->heap.lock);
@@ -255,7 +271,7 @@ void shm_heap_free(struct shm *shm, void *ptr)
     pthread_mutex_unlock(&shm->heap.lock);
 }
 
-uint64_t shm_offset(const struct shm *shm, const void *ptr, size_t bytes)
+uint64_t shm_heap_offset(const struct shm *shm, const void *ptr, size_t bytes)
 {
     uintptr_t first = (uintptr_t)(shm->segment + SHM_HEAP_AT);
     uintptr_t end = (uintptr_t)(shm->segment + shm->bytes);
@@ -263,6 +279,14 @@ uint64_t shm_offset(const struct shm *shm, const void *ptr, size_t bytes)
     if (at < first || at > end || bytes > end - at)
         return UINT64_MAX;
     return (uint64_t)(at - (uintptr_t)shm->segment);
+}
+
+uint64_t shm_offset(struct shm *shm, const void *ptr, size_t bytes)
+{
+    uint64_t offset = shm_heap_offset(shm, ptr, bytes);
+    if (offset != UINT64_MAX || !atomic_load_explicit(&shm->heap.has_ranges, memory_order_acquire))
+        return offset;
+    return shm_range_offset(shm, ptr, bytes);
 }
 
 bool shm_is_heap_range(const struct shm *shm, int32_t rank, uint64_t offset, uint64_t bytes)
@@ -290,6 +314,7 @@ void shm_heap_destroy(struct shm *shm)
 {
     struct shm_heap *heap = &shm->heap;
     const struct os *os = shm->base.os;
+    shm_unregister_all(shm);
     for (uint32_t class = 0; class < HEAP_CLASSES; class ++) {
         for (struct heap_slab *slab = heap->slabs[class], *next; slab != NULL; slab = next) {
             next = slab->next;

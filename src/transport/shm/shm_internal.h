@@ -129,6 +129,10 @@ struct heap_slab { /* equal small blocks */
     uint32_t unit, used, count;
     uint64_t free_bits[HEAP_SLAB_BYTES / 64 / 64];
 };
+struct heap_range { /* a caller's buffer, see shm_register.c */
+    uintptr_t at;
+    uint64_t bytes, offset;
+};
 #define HEAP_CLASSES 6
 struct shm_heap {
     pthread_mutex_t lock;
@@ -136,6 +140,9 @@ struct shm_heap {
     struct heap_extent *extents; /* by offset, without gaps */
     size_t count, capacity;
     struct heap_slab *slabs[HEAP_CLASSES]; /* with room first */
+    struct heap_range *ranges;             /* by address */
+    size_t range_count, range_capacity;
+    _Atomic bool has_ranges; /* there has been one: else nobody takes the lock to look */
 };
 
 struct shm {
@@ -190,5 +197,13 @@ void shm_todo(struct shm *shm, const struct shm_peer *peer);
 /* shm_heap.c */
 int shm_heap_init(struct shm *shm);
 void shm_heap_destroy(struct shm *shm);
+/* Whole pages, the lock held; UINT64_MAX: no room. */
+uint64_t shm_extent_take(struct shm *shm, uint64_t bytes);
+void shm_extent_give(struct shm *shm, uint64_t offset);
+uint64_t shm_heap_offset(const struct shm *shm, const void *ptr, size_t bytes);
+
+/* shm_register.c */
+uint64_t shm_range_offset(struct shm *shm, const void *ptr, size_t bytes);
+void shm_unregister_all(struct shm *shm);
 
 #endif

@@ -192,6 +192,16 @@ static int sim_discard(void *ctx, int fd, uint64_t offset, uint64_t bytes)
     return under(ctx)->discard(under(ctx)->ctx, fd, offset, bytes);
 }
 
+static int sim_share(void *ctx, void *at, uint64_t bytes, int fd, uint64_t offset)
+{
+    return under(ctx)->share(under(ctx)->ctx, at, bytes, fd, offset);
+}
+
+static int sim_unshare(void *ctx, void *at, uint64_t bytes)
+{
+    return under(ctx)->unshare(under(ctx)->ctx, at, bytes);
+}
+
 static int64_t sim_peer_read(void *ctx, int32_t pid, const struct iovec *local, int nlocal,
                              const struct iovec *remote, int nremote)
 {
@@ -212,6 +222,11 @@ static int sim_thread_start(void *ctx, void *(*fn)(void *), void *arg, const cha
                             void **ret_thread)
 {
     return under(ctx)->thread_start(under(ctx)->ctx, fn, arg, name, ret_thread);
+}
+
+static int sim_thread_pin(void *ctx, int core)
+{
+    return under(ctx)->thread_pin(under(ctx)->ctx, core);
 }
 
 static int sim_thread_join(void *ctx, void *thread)
@@ -296,11 +311,14 @@ void sim_os_init(struct sim_net *net)
     table->map = sim_map;
     table->unmap = sim_unmap;
     table->discard = sim_discard;
+    table->share = sim_share;
+    table->unshare = sim_unshare;
     table->peer_read = sim_peer_read;
     table->pid = sim_pid;
     table->cpu_count = sim_cpu_count;
     table->thread_start = sim_thread_start;
     table->thread_join = sim_thread_join;
+    table->thread_pin = sim_thread_pin;
     table->yield = sim_yield;
     table->sleep_ns = sim_sleep_ns;
     table->futex_wait = sim_futex_wait;
