@@ -211,7 +211,7 @@ HVD_API void hvd_free(void *ptr); /* of hvd_alloc() or hvd_result_take(); NULL i
  * Unregister it before you free or unmap it; shutdown unregisters all. Without other ranks on this
  * host there is nothing to do: both say HVD_OK. */
 HVD_API hvd_status_t hvd_register(void *ptr, size_t bytes);
-HVD_API hvd_status_t hvd_unregister(void *ptr); /* the address that was registered */
+HVD_API hvd_status_t hvd_unregister(void *ptr);            /* the address that was registered */
 HVD_API bool hvd_is_shared(const void *ptr, size_t bytes); /* wholly inside this rank's arena? */
 
 /* ---- timeline ---- */
