@@ -3,6 +3,9 @@
 #include "api/driver.h"
 
 #include <errno.h>
+#include <string.h>
+
+#include "api/affinity.h"
 
 #define SPIN_NS        60000 /* about twice what waking a sleeping core costs */
 #define SPIN_SHORT_NS  1000  /* more ranks than cores: get out of the way */
@@ -244,10 +247,20 @@ static void work(struct driver *d)
     }
 }
 
+static void pin(struct driver *d)
+{
+    int rc = d->core >= 0 ? d->os->thread_pin(d->os->ctx, d->core) : 0;
+    if (rc < 0)
+        LOG_AT(d->engine->log, LOG_WARNING,
+               "HOROVOD_THREAD_AFFINITY asks for core %d, which this process may not use: %s.",
+               d->core, strerror(-rc));
+}
+
 static void *background(void *arg)
 {
     struct driver *d = arg;
     struct os_event events[EVENTS_AT_ONCE];
+    pin(d);
     while (!atomic_load(&d->is_stopping)) {
         uint32_t seen = atomic_load(&d->turn);
         if (pthread_mutex_trylock(&d->token) != 0) {
@@ -288,7 +301,8 @@ static void *background(void *arg)
 
 hvd_status_t driver_create(struct driver *d, struct engine *engine, const struct config *config,
                            int poll_fd, struct transport *const *transports,
-                           int32_t transport_count, int32_t local_size, struct error *error)
+                           int32_t transport_count, int32_t local_rank, int32_t local_size,
+                           struct error *error)
 {
     const struct os *os = engine->os;
     d->engine = engine;
@@ -303,6 +317,11 @@ hvd_status_t driver_create(struct driver *d, struct engine *engine, const struct
     d->yield_count = has_cores ? 0 : YIELD_COUNT;
     if (config->spin_us >= 0)
         d->spin_ns = config->spin_us * 1000;
+    char why[256];
+    if (!affinity_core(config->thread_affinity, local_rank, local_size, &d->core, why, sizeof why))
+        d->core = -1;
+    if (why[0] != '\0' && local_rank == 0)
+        LOG_AT(engine->log, LOG_WARNING, "%s", why);
     pthread_mutex_init(&d->token, NULL);
     d->bell_fd = os->bell_create(os->ctx);
     if (d->bell_fd < 0)

@@ -27,6 +27,7 @@ struct driver {
     pthread_mutex_t token;
     int64_t spin_ns;     /* how long to spin before sleeping */
     int32_t yield_count; /* how often to yield in between */
+    int32_t core;        /* for the background thread; -1: any */
     _Atomic bool is_stopping;
     _Atomic bool is_idle;      /* the background thread sleeps and expects nothing */
     _Atomic uint32_t turn;     /* grows with every completion and release of the token: futex */
@@ -38,11 +39,11 @@ struct driver {
     _Atomic uint64_t sleeps, wakeups; /* of waiters; of the background thread */
 };
 
-/* `local_size`: ranks that share this host's cores. */
+/* `local_rank` of the `local_size` ranks that share this host's cores. */
 hvd_status_t driver_create(struct driver *driver, struct engine *engine,
                            const struct config *config, int poll_fd,
                            struct transport *const *transports, int32_t transport_count,
-                           int32_t local_size, struct error *error);
+                           int32_t local_rank, int32_t local_size, struct error *error);
 hvd_status_t driver_start(struct driver *driver, struct error *error); /* the background thread */
 void driver_destroy(struct driver *driver);                            /* stops and joins it */
 

@@ -639,7 +639,7 @@ hvd_status_t world_create(const struct os *os, const hvd_config_t *e, const uint
         status =
             driver_create(&world->driver, world->engine, &world->config, world->poll_fd,
                           world->engine->options.transports, world->engine->options.transport_count,
-                          world->place.local_size, error);
+                          world->place.local_rank, world->place.local_size, error);
     if (status == HVD_OK)
         status = driver_start(&world->driver, error);
     if (status != HVD_OK) {

@@ -27,45 +27,63 @@
 #define FIELD(field) offsetof(struct config, field), sizeof(((struct config *)0)->field)
 #define ROW(name, type, fallback, field, help)                                                     \
     {                                                                                              \
-        "HOROVOD_" name, type, fallback, FIELD(field), help, false                                 \
+        "HOROVOD_" name, type, fallback, FIELD(field), help, false, 0, 0, false                    \
     }
 #define SECRET(name, type, fallback, field, help)                                                  \
     {                                                                                              \
-        "HOROVOD_" name, type, fallback, FIELD(field), help, true                                  \
+        "HOROVOD_" name, type, fallback, FIELD(field), help, true, 0, 0, false                     \
     }
+/* A quantity: beyond its limits it is told and taken as the limit. */
+#define NUMBER(name, type, fallback, field, lowest, highest, help)                                 \
+    {                                                                                              \
+        "HOROVOD_" name, type, fallback, FIELD(field), help, false, lowest, highest, false         \
+    }
+/* A number that names something: the nearest one would be another thing, so it is an error. */
+#define EXACT(name, fallback, field, lowest, highest, help)                                        \
+    {                                                                                              \
+        "HOROVOD_" name, CONFIG_INT, fallback, FIELD(field), help, false, lowest, highest, true    \
+    }
+
+#define RANKS_MAX   (1 << 24)
+#define PORT_MAX    65535
+#define SECONDS_MAX 1000000000 /* 31 years: in nanoseconds, with a clock added, still a number */
+#define BYTES_MAX   (1LL << 46)
+#define COUNT_MAX   1000000000
 
 const struct config_row config_rows[] = {
     /* where */
-    ROW("RANK", CONFIG_INT, "-1", rank, "rank of this process in the job; set by the launcher"),
-    ROW("SIZE", CONFIG_INT, "-1", size, "number of processes in the job; set by the launcher"),
-    ROW("LOCAL_RANK", CONFIG_INT, "-1", local_rank, "rank among the processes of this host"),
-    ROW("LOCAL_SIZE", CONFIG_INT, "-1", local_size, "number of processes on this host"),
-    ROW("CROSS_RANK", CONFIG_INT, "-1", cross_rank,
-        "number of this host among the hosts that have this local rank"),
-    ROW("CROSS_SIZE", CONFIG_INT, "-1", cross_size, "number of hosts that have this local rank"),
+    EXACT("RANK", "-1", rank, -1, RANKS_MAX,
+          "rank of this process in the job; set by the launcher"),
+    EXACT("SIZE", "-1", size, -1, RANKS_MAX, "number of processes in the job; set by the launcher"),
+    EXACT("LOCAL_RANK", "-1", local_rank, -1, RANKS_MAX, "rank among the processes of this host"),
+    EXACT("LOCAL_SIZE", "-1", local_size, -1, RANKS_MAX, "number of processes on this host"),
+    EXACT("CROSS_RANK", "-1", cross_rank, -1, RANKS_MAX,
+          "number of this host among the hosts that have this local rank"),
+    EXACT("CROSS_SIZE", "-1", cross_size, -1, RANKS_MAX,
+          "number of hosts that have this local rank"),
     ROW("HOSTNAME", CONFIG_TEXT, "", hostname, "name of this host; empty: ask the system"),
     ROW("GLOO_RENDEZVOUS_ADDR", CONFIG_TEXT, "", rendezvous_addr,
         "address of the launcher's rendezvous store"),
-    ROW("GLOO_RENDEZVOUS_PORT", CONFIG_INT, "-1", rendezvous_port,
-        "port of the launcher's rendezvous store"),
+    EXACT("GLOO_RENDEZVOUS_PORT", "-1", rendezvous_port, -1, PORT_MAX,
+          "port of the launcher's rendezvous store"),
     ROW("RENDEZVOUS", CONFIG_TEXT, "", rendezvous,
         "rendezvous store as unix:NAME or HOST:PORT; wins over the two GLOO ones"),
     SECRET("KEY", CONFIG_TEXT, "", key,
            "job key in hex; emptied in the environment once it has been read"),
     ROW("KEY_FILE", CONFIG_TEXT, "", key_file, "file with the job key in hex"),
-    ROW("KEY_FD", CONFIG_INT, "-1", key_fd, "inherited descriptor to read the job key from"),
-    ROW("EPOCH", CONFIG_INT, "0", epoch, "membership generation; set by the elastic launcher"),
+    EXACT("KEY_FD", "-1", key_fd, -1, INT32_MAX, "inherited descriptor to read the job key from"),
+    EXACT("EPOCH", "0", epoch, 0, INT32_MAX, "membership generation; set by the elastic launcher"),
     ROW("GLOO_IFACE", CONFIG_TEXT, "", interfaces, "network interfaces to use, comma list"),
     ROW("INTERFACES", CONFIG_TEXT, "", interfaces,
         "network interfaces to use, comma list; empty: all; wins over HOROVOD_GLOO_IFACE"),
 
     /* engine */
-    ROW("FUSION_THRESHOLD", CONFIG_INT, "134217728", fusion_threshold_bytes,
-        "largest batch of fused tensors in bytes; 0: no fusion"),
-    ROW("CYCLE_TIME", CONFIG_FLOAT, "1", cycle_time_ms,
-        "longest time in ms that a tensor waits for others to be fused with"),
-    ROW("CACHE_CAPACITY", CONFIG_INT, "1024", cache_capacity,
-        "ops whose agreement is remembered; 0: none"),
+    NUMBER("FUSION_THRESHOLD", CONFIG_INT, "134217728", fusion_threshold_bytes, 0, BYTES_MAX,
+           "largest batch of fused tensors in bytes; 0: no fusion"),
+    NUMBER("CYCLE_TIME", CONFIG_FLOAT, "1", cycle_time_ms, 0, 3600000,
+           "longest time in ms that a tensor waits for others to be fused with"),
+    NUMBER("CACHE_CAPACITY", CONFIG_INT, "1024", cache_capacity, 0, COUNT_MAX,
+           "ops whose agreement is remembered; 0: none"),
     ROW("DISABLE_GROUP_FUSION", CONFIG_BOOL, "0", disable_group_fusion,
         "do not fuse a group with other tensors"),
     ROW("DYNAMIC_PROCESS_SETS", CONFIG_NONZERO, "0", dynamic_process_sets,
@@ -73,36 +91,37 @@ const struct config_row config_rows[] = {
     ROW("ELASTIC", CONFIG_NONZERO, "0", elastic, "started by the elastic launcher"),
     ROW("PLAN_DISABLE", CONFIG_BOOL, "0", plan_disable,
         "negotiate every step, never record a plan"),
-    ROW("PLAN_WARMUP_STEPS", CONFIG_INT, "3", plan_warmup_steps,
-        "equal steps before a plan starts"),
+    NUMBER("PLAN_WARMUP_STEPS", CONFIG_INT, "3", plan_warmup_steps, 1, COUNT_MAX,
+           "equal steps before a plan starts"),
     ROW("THREAD_AFFINITY", CONFIG_TEXT, "", thread_affinity,
-        "core for the engine thread of each local rank, comma list"),
-    ROW("SPIN_US", CONFIG_INT, "-1", spin_us,
-        "time in us to spin before sleeping; -1: by the number of cores"),
+        "core for the engine thread of each local rank, comma list; empty: any"),
+    NUMBER("SPIN_US", CONFIG_INT, "-1", spin_us, -1, COUNT_MAX,
+           "time in us to spin before sleeping; -1: by the number of cores"),
 
     /* waiting and failures */
     ROW("STALL_CHECK_DISABLE", CONFIG_BOOL, "0", stall_check_disable,
         "do not report tensors that some ranks never submit"),
-    ROW("STALL_CHECK_TIME_SECONDS", CONFIG_INT, "60", stall_check_time_s,
-        "report a tensor that some ranks have not submitted for so long"),
-    ROW("STALL_SHUTDOWN_TIME_SECONDS", CONFIG_INT, "0", stall_shutdown_time_s,
-        "end the job when a tensor stalls for so long; 0: never"),
-    ROW("HUNG_WARN_SECONDS", CONFIG_INT, "5", hung_warn_s,
-        "report a peer that has been silent for so long; 0: never"),
-    ROW("HUNG_ERROR_SECONDS", CONFIG_INT, "0", hung_error_s,
-        "give up on a peer that has been silent for so long; 0: never"),
-    ROW("GLOO_TIMEOUT_SECONDS", CONFIG_INT, "30", timeout_s,
-        "time limit for connecting and for control messages"),
+    NUMBER("STALL_CHECK_TIME_SECONDS", CONFIG_INT, "60", stall_check_time_s, 0, SECONDS_MAX,
+           "report a tensor that some ranks have not submitted for so long"),
+    NUMBER("STALL_SHUTDOWN_TIME_SECONDS", CONFIG_INT, "0", stall_shutdown_time_s, 0, SECONDS_MAX,
+           "end the job when a tensor stalls for so long; 0: never"),
+    NUMBER("HUNG_WARN_SECONDS", CONFIG_INT, "5", hung_warn_s, 0, SECONDS_MAX,
+           "report a peer that has been silent for so long; 0: never"),
+    NUMBER("HUNG_ERROR_SECONDS", CONFIG_INT, "0", hung_error_s, 0, SECONDS_MAX,
+           "give up on a peer that has been silent for so long; 0: never"),
+    NUMBER("GLOO_TIMEOUT_SECONDS", CONFIG_INT, "30", timeout_s, 1, SECONDS_MAX,
+           "time limit for connecting and for control messages"),
 
     /* transports and back ends */
     ROW("CONTROLLER", CONFIG_TEXT, "", controller, "control plane: mpi or gloo; empty: choose"),
     ROW("CPU_OPERATIONS", CONFIG_TEXT, "", cpu_operations,
         "data plane for CPU tensors: mpi, gloo or ccl; empty: choose"),
     ROW("SHM_DISABLE", CONFIG_BOOL, "0", shm_disable, "use TCP between ranks of one host, too"),
-    ROW("CMA", CONFIG_INT, "-1", cma, "read peers' memory directly: -1 measure, 0 never, 1 always"),
-    ROW("ARENA_MAX", CONFIG_INT, "0", arena_max_bytes,
-        "address space for shared tensors in bytes per rank; 0: by memory size"),
-    ROW("TCP_FLOWS", CONFIG_INT, "4", tcp_flows, "connections for tensor bytes per pair of ranks"),
+    EXACT("CMA", "-1", cma, -1, 1, "read peers' memory directly: -1 measure, 0 never, 1 always"),
+    NUMBER("ARENA_MAX", CONFIG_INT, "0", arena_max_bytes, 0, BYTES_MAX,
+           "address space for shared tensors in bytes per rank; 0: by memory size"),
+    NUMBER("TCP_FLOWS", CONFIG_INT, "4", tcp_flows, 1, CONFIG_FLOWS_MAX,
+           "connections for tensor bytes per pair of ranks"),
     ROW("SECURITY", CONFIG_TEXT, "auth", security,
         "auth: handshake and checksums, mac: keyed sums, tls: encryption, off: for benchmarks"),
     ROW("ALLREDUCE_ALGORITHM", CONFIG_TEXT, "", algorithm,
@@ -113,8 +132,8 @@ const struct config_row config_rows[] = {
         "allgather within hosts first, then across"),
     ROW("TORUS_ALLREDUCE", CONFIG_BOOL, "0", torus_allreduce,
         "allreduce along the two axes local and cross"),
-    ROW("ADASUM_MPI_CHUNK_SIZE", CONFIG_INT, "1073741824", adasum_chunk_bytes,
-        "bytes per message of Adasum"),
+    NUMBER("ADASUM_MPI_CHUNK_SIZE", CONFIG_INT, "1073741824", adasum_chunk_bytes, 1, BYTES_MAX,
+           "bytes per message of Adasum"),
 
     /* timeline, tuning, logging */
     ROW("TIMELINE", CONFIG_TEXT, "", timeline,
@@ -123,14 +142,14 @@ const struct config_row config_rows[] = {
         "mark cycles in the timeline"),
     ROW("AUTOTUNE", CONFIG_BOOL, "0", autotune, "tune fusion threshold and cycle time"),
     ROW("AUTOTUNE_LOG", CONFIG_TEXT, "", autotune_log, "CSV file for the tuner's samples"),
-    ROW("AUTOTUNE_WARMUP_SAMPLES", CONFIG_INT, "3", autotune_warmup_samples,
-        "samples the tuner throws away at first"),
-    ROW("AUTOTUNE_STEPS_PER_SAMPLE", CONFIG_INT, "10", autotune_steps_per_sample,
-        "training steps per score of the tuner"),
-    ROW("AUTOTUNE_BAYES_OPT_MAX_SAMPLES", CONFIG_INT, "20", autotune_bayes_opt_max_samples,
-        "samples of the tuner per search"),
-    ROW("AUTOTUNE_GAUSSIAN_PROCESS_NOISE", CONFIG_FLOAT, "0.8", autotune_gaussian_process_noise,
-        "noise the tuner expects in its scores"),
+    NUMBER("AUTOTUNE_WARMUP_SAMPLES", CONFIG_INT, "3", autotune_warmup_samples, 0, COUNT_MAX,
+           "samples the tuner throws away at first"),
+    NUMBER("AUTOTUNE_STEPS_PER_SAMPLE", CONFIG_INT, "10", autotune_steps_per_sample, 1, COUNT_MAX,
+           "training steps per score of the tuner"),
+    NUMBER("AUTOTUNE_BAYES_OPT_MAX_SAMPLES", CONFIG_INT, "20", autotune_bayes_opt_max_samples, 1,
+           COUNT_MAX, "samples of the tuner per search"),
+    NUMBER("AUTOTUNE_GAUSSIAN_PROCESS_NOISE", CONFIG_FLOAT, "0.8", autotune_gaussian_process_noise,
+           0, COUNT_MAX, "noise the tuner expects in its scores"),
     ROW("LOG_LEVEL", CONFIG_LEVEL, "warning", log_level,
         "trace, debug, info, warning, error or fatal"),
     ROW("LOG_HIDE_TIME", CONFIG_BOOL, "0", log_hide_time, "no time in log lines"),
@@ -143,6 +162,17 @@ static const char *const names_without_effect[] = {
     "HOROVOD_ENABLE_ASYNC_COMPLETION", "HOROVOD_CCL_CACHE",        "HOROVOD_DISABLE_NVTX_RANGES",
 };
 
+/* Read, but nothing here acts on them; another value than the default is told once, with why. */
+static const struct idle_row {
+    const char *name, *why;
+} idle_rows[] = {
+    {"HOROVOD_AUTOTUNE", "there is no tuner; fusion threshold and cycle time are used as set"},
+    {"HOROVOD_HIERARCHICAL_ALLREDUCE", "the way is chosen by size and topology"},
+    {"HOROVOD_HIERARCHICAL_ALLGATHER", "the way is chosen by size and topology"},
+    {"HOROVOD_TORUS_ALLREDUCE", "the way is chosen by size and topology"},
+    {"HOROVOD_ADASUM_MPI_CHUNK_SIZE", "messages are cut by the transports"},
+};
+
 /* Read by the launcher, by a binding, or when building; silent here. */
 static const char *const names_elsewhere[] = {
     "HOROVOD_ENABLE_XLA_OPS",
@@ -153,6 +183,8 @@ static const char *const names_elsewhere[] = {
     "HOROVOD_SPARK_PYTHONPATH",
     "HOROVOD_SPARK_WORK_DIR",
     "HOROVOD_SPARK_USE_LOCAL_RANK_GPU_INDEX",
+    "HOROVOD_LSF_GPUS",
+    "HOROVOD_LSF_THREADS",
     "HOROVOD_WITH_TENSORFLOW",
     "HOROVOD_WITH_PYTORCH",
     "HOROVOD_WITH_MXNET",
@@ -197,7 +229,7 @@ static const char *const names_elsewhere[] = {
 static const struct choice {
     size_t offset;
     const char *name;
-    const char *words[5];
+    const char *words[10];
     const char *complaint;
 } choices[] = {
     {offsetof(struct config, controller),
@@ -212,6 +244,12 @@ static const struct choice {
      "HOROVOD_SECURITY",
      {"auth", "mac", "tls", "off"},
      "Unsupported security level, only auth, mac, tls and off are supported"},
+    {offsetof(struct config, algorithm),
+     "HOROVOD_ALLREDUCE_ALGORITHM",
+     {"auto", "direct", "one_shot", "staged", "recursive_doubling", "rabenseifner", "ring",
+      "double_tree", "two_level"},
+     "Unknown allreduce algorithm, only auto, direct, one_shot, staged, recursive_doubling, "
+     "rabenseifner, ring, double_tree and two_level are known"},
 };
 
 struct loader {
@@ -321,17 +359,35 @@ static hvd_status_t bad_value(const struct loader *loader, const struct config_r
                      row->is_secret ? "(secret)" : text, what);
 }
 
+static hvd_status_t out_of_range(const struct loader *loader, const struct config_row *row,
+                                 const char *text)
+{
+    char what[96];
+    (void)snprintf(what, sizeof what, "must be a whole number from %lld to %lld",
+                   (long long)row->lowest, (long long)row->highest);
+    return bad_value(loader, row, text, what);
+}
+
+static void told_limit(const struct loader *loader, const struct config_row *row, const char *text,
+                       bool is_small)
+{
+    loader_warn(loader, "%s=%.100s is too %s (allowed: %lld to %lld) and counts as %lld", row->name,
+                text, is_small ? "small" : "large", (long long)row->lowest, (long long)row->highest,
+                (long long)(is_small ? row->lowest : row->highest));
+}
+
 static hvd_status_t load_int(const struct loader *loader, const struct config_row *row,
                              const char *text, int64_t *ret_value)
 {
-    int64_t lowest = strcmp(row->fallback, "-1") == 0 ? -1 : 0;
     if (!parse_int(text, ret_value))
         return bad_value(loader, row, text, "not a whole number");
-    if (*ret_value < lowest) {
-        loader_warn(loader, "%s=%.100s is too small and counts as %d", row->name, text,
-                    (int)lowest);
-        *ret_value = lowest;
-    }
+    bool is_small = *ret_value<row->lowest, is_large = *ret_value> row->highest;
+    if (!is_small && !is_large)
+        return HVD_OK;
+    if (row->is_exact)
+        return out_of_range(loader, row, text);
+    told_limit(loader, row, text, is_small);
+    *ret_value = is_small ? row->lowest : row->highest;
     return HVD_OK;
 }
 
@@ -340,10 +396,11 @@ static hvd_status_t load_float(const struct loader *loader, const struct config_
 {
     if (!parse_float(text, ret_value))
         return bad_value(loader, row, text, "not a number");
-    if (*ret_value < 0) {
-        loader_warn(loader, "%s=%.100s is too small and counts as 0", row->name, text);
-        *ret_value = 0;
-    }
+    bool is_small = *ret_value<(double)row->lowest, is_large = *ret_value>(double) row->highest;
+    if (!is_small && !is_large)
+        return HVD_OK;
+    told_limit(loader, row, text, is_small);
+    *ret_value = (double)(is_small ? row->lowest : row->highest);
     return HVD_OK;
 }
 
@@ -356,6 +413,9 @@ static hvd_status_t load_switch(const struct loader *loader, const struct config
     if (end == text)
         loader_warn(loader, "%s=%.100s is not a number and counts as 0 (off); 1 switches it on",
                     row->name, text);
+    else if (*skip_space(end) != '\0')
+        loader_warn(loader, "%s=%.100s is not a number and counts as %ld (%s); use 1 or 0",
+                    row->name, text, number, *ret_value ? "on" : "off");
     return HVD_OK;
 }
 
@@ -523,6 +583,19 @@ static void cycle_time_derive(const struct loader *loader)
         loader->config->cycle_time_ms = 0;
 }
 
+static void idle_check(const struct loader *loader)
+{
+    for (size_t i = 0; i < config_row_count; i++) {
+        const struct config_row *row = &config_rows[i];
+        char text[64];
+        config_format(loader->config, row, text, sizeof text);
+        for (size_t k = 0; k < COUNT(idle_rows); k++)
+            if (strcmp(row->name, idle_rows[k].name) == 0 && strcmp(text, row->fallback) != 0)
+                loader_warn(loader, "%s is accepted but has no effect here: %s", row->name,
+                            idle_rows[k].why);
+    }
+}
+
 static void secrets_wipe(const struct os *os)
 {
     if (os->env_wipe == NULL)
@@ -541,6 +614,7 @@ static hvd_status_t loader_run(struct loader *loader)
     if (status != HVD_OK)
         return status;
     cycle_time_derive(loader);
+    idle_check(loader);
     loader->os->env_each(loader->os->ctx, name_check, loader);
     secrets_wipe(loader->os);
     return HVD_OK;

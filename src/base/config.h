@@ -15,7 +15,8 @@
 #include "base/os.h"
 #include "base/status.h"
 
-#define CONFIG_TEXT_MAX 1024
+#define CONFIG_TEXT_MAX  1024
+#define CONFIG_FLOWS_MAX 32 /* connections for tensor bytes per pair of ranks */
 
 struct config {
     /* where: -1 = not set */
@@ -90,15 +91,17 @@ struct config_row {
     const char *fallback; /* default, as text */
     size_t offset, bytes; /* of the field in struct config */
     const char *help;
-    bool is_secret; /* never printed */
+    bool is_secret;          /* never printed */
+    int64_t lowest, highest; /* numbers: both ends are allowed */
+    bool is_exact;           /* beyond them: an error, not the limit */
 };
 
 extern const struct config_row config_rows[];
 extern const size_t config_row_count;
 
 /* Fills `ret` from the defaults and the environment. A malformed number is an error that names
- * variable and value; unknown HOROVOD_* names and settings that are accepted but have no effect
- * here are reported through `warn` (may be NULL), once each. */
+ * variable and value; numbers beyond their limits, unknown HOROVOD_* names and settings that are
+ * accepted but have no effect here are reported through `warn` (may be NULL), once each. */
 hvd_status_t config_load(const struct os *os, struct config *ret,
                          void (*warn)(void *arg, const char *text), void *arg, struct error *error);
 /* Formats one field; `ret_text` gets "" for an unset text. */

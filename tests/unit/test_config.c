@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/config.h"
+#include "schedule/schedule.h"
 
 #define VARIABLES_MAX 80
 
@@ -141,10 +142,15 @@ static void every_row_reaches_its_field(void **state)
             value = "gloo";
         if (strcmp(row->name, "HOROVOD_SECURITY") == 0)
             value = "mac";
+        if (strcmp(row->name, "HOROVOD_ALLREDUCE_ALGORITHM") == 0)
+            value = "ring";
+        if (strcmp(row->name, "HOROVOD_CMA") == 0)
+            value = "1";
         f->count = 0;
         set(f, row->name, value);
         load_well(f);
-        assert_int_equal(f->warning_count, 0);
+        if (f->warning_count > 0)
+            assert_non_null(strstr(f->warnings[0], "is accepted but has no effect here: "));
         char text[64];
         config_format(&f->config, row, text, sizeof text);
         bool is_switch = row->type == CONFIG_BOOL || row->type == CONFIG_NONZERO;
@@ -185,14 +191,14 @@ static void rows_are_sound(void **state)
 static void switches(void **state)
 {
     struct fixture *f = *state;
-    set(f, "HOROVOD_AUTOTUNE", "2");
+    set(f, "HOROVOD_PLAN_DISABLE", "2");
     set(f, "HOROVOD_SHM_DISABLE", "-1");
     set(f, "HOROVOD_DYNAMIC_PROCESS_SETS", "-1");
     set(f, "HOROVOD_ELASTIC", "0");
     set(f, "HOROVOD_STALL_CHECK_DISABLE", "true");
     set(f, "HOROVOD_LOG_HIDE_TIME", "");
     load_well(f);
-    assert_true(f->config.autotune);
+    assert_true(f->config.plan_disable);
     assert_false(f->config.shm_disable);
     assert_true(f->config.dynamic_process_sets);
     assert_false(f->config.elastic);
@@ -200,6 +206,11 @@ static void switches(void **state)
     assert_false(f->config.log_hide_time);
     assert_int_equal(f->warning_count, 1);
     assert_non_null(strstr(f->warnings[0], "HOROVOD_STALL_CHECK_DISABLE=true"));
+    f->count = 0;
+    set(f, "HOROVOD_AUTOTUNE", "0yes");
+    load_well(f);
+    assert_int_equal(f->warning_count, 1);
+    assert_non_null(strstr(f->warnings[0], "is not a number and counts as 0 (off); use 1 or 0"));
 }
 
 static void malformed_numbers_are_errors(void **state)
@@ -254,6 +265,91 @@ static void too_small_is_told(void **state)
     assert_true(f->config.cycle_time_ms == 0);
     assert_int_equal(f->config.spin_us, -1);
     assert_int_equal(f->warning_count, 2);
+}
+
+static const char *first_warning(struct fixture *f, const char *name, const char *value)
+{
+    f->count = 0;
+    set(f, name, value);
+    load_well(f);
+    assert_int_equal(f->warning_count, 1);
+    return f->warnings[0];
+}
+
+static void too_large_is_told(void **state)
+{
+    struct fixture *f = *state;
+    assert_string_equal(first_warning(f, "HOROVOD_TCP_FLOWS", "5000"),
+                        "HOROVOD_TCP_FLOWS=5000 is too large (allowed: 1 to 32) and counts as 32");
+    assert_int_equal(f->config.tcp_flows, 32);
+    assert_string_equal(first_warning(f, "HOROVOD_TCP_FLOWS", "0"),
+                        "HOROVOD_TCP_FLOWS=0 is too small (allowed: 1 to 32) and counts as 1");
+    assert_int_equal(f->config.tcp_flows, 1);
+    assert_non_null(strstr(first_warning(f, "HOROVOD_CYCLE_TIME", "1e30"), "too large"));
+    assert_true(f->config.cycle_time_ms == 3600000);
+    assert_non_null(
+        strstr(first_warning(f, "HOROVOD_GLOO_TIMEOUT_SECONDS", "99999999999"), "too large"));
+    assert_true(f->config.timeout_s * 1000000000 > 0);
+}
+
+/* The limits of every number: both are taken as they are, one beyond is told or refused. */
+static void every_limit_holds(void **state)
+{
+    struct fixture *f = *state;
+    for (size_t i = 0; i < config_row_count; i++) {
+        const struct config_row *row = &config_rows[i];
+        if (row->type != CONFIG_INT)
+            continue;
+        assert_true(row->highest > row->lowest);
+        for (int side = 0; side < 4; side++) {
+            static const int beyond[] = {0, -1, 0, 1};
+            int64_t limit = side < 2 ? row->lowest : row->highest;
+            char text[32];
+            (void)snprintf(text, sizeof text, "%lld", (long long)(limit + beyond[side]));
+            f->count = 0;
+            set(f, row->name, text);
+            hvd_status_t status = load(f);
+            bool is_refused = row->is_exact && beyond[side] != 0;
+            assert_int_equal(status, is_refused ? HVD_ERR_CONFIG : HVD_OK);
+            if (is_refused) {
+                assert_non_null(strstr(f->error.text, row->name));
+                assert_non_null(strstr(f->error.text, text));
+                assert_non_null(strstr(f->error.text, "must be a whole number from "));
+                continue;
+            }
+            int64_t value;
+            memcpy(&value, (char *)&f->config + row->offset, sizeof value);
+            assert_int_equal(value, limit);
+            bool is_told = f->warning_count > 0 && strstr(f->warnings[0], "is too ") != NULL;
+            assert_int_equal(is_told, beyond[side] != 0);
+        }
+    }
+}
+
+static void numbers_that_name_something_are_exact(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const bad[][2] = {{"HOROVOD_CMA", "7"},
+                                         {"HOROVOD_RANK", "-2"},
+                                         {"HOROVOD_SIZE", "-4"},
+                                         {"HOROVOD_GLOO_RENDEZVOUS_PORT", "70000"}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        f->count = 0;
+        set(f, bad[i][0], bad[i][1]);
+        assert_int_equal(load(f), HVD_ERR_CONFIG);
+        assert_int_equal(f->warning_count, 0);
+    }
+}
+
+static void settings_without_effect_are_told(void **state)
+{
+    struct fixture *f = *state;
+    assert_non_null(strstr(first_warning(f, "HOROVOD_AUTOTUNE", "1"), "has no effect here: "));
+    f->count = 0;
+    set(f, "HOROVOD_AUTOTUNE", "0"); /* off is what it is */
+    set(f, "HOROVOD_TORUS_ALLREDUCE", "0");
+    load_well(f);
+    assert_int_equal(f->warning_count, 0);
 }
 
 static void unknown_names_get_the_nearest(void **state)
@@ -320,6 +416,15 @@ static void choices_are_checked(void **state)
     f->count = 0;
     set(f, "HOROVOD_SECURITY", "none");
     assert_int_equal(load(f), HVD_ERR_CONFIG);
+    f->count = 0;
+    set(f, "HOROVOD_ALLREDUCE_ALGORITHM", "rign");
+    assert_int_equal(load(f), HVD_ERR_CONFIG);
+    assert_non_null(strstr(f->error.text, "(HOROVOD_ALLREDUCE_ALGORITHM=rign)"));
+    for (int i = 0; i < SCHEDULE_ALGORITHM_COUNT; i++) { /* the words are select.c's */
+        f->count = 0;
+        set(f, "HOROVOD_ALLREDUCE_ALGORITHM", schedule_algorithm_name((enum schedule_algorithm)i));
+        load_well(f);
+    }
 }
 
 static void texts_have_limits(void **state)
@@ -421,6 +526,10 @@ int main(void)
         TEST(malformed_numbers_are_errors),
         TEST(floats),
         TEST(too_small_is_told),
+        TEST(too_large_is_told),
+        TEST(every_limit_holds),
+        TEST(numbers_that_name_something_are_exact),
+        TEST(settings_without_effect_are_told),
         TEST(unknown_names_get_the_nearest),
         TEST(known_elsewhere_is_silent),
         TEST(levels),
