@@ -146,8 +146,9 @@ def step_sim():
     return ctest("release", "sim|mp")
 
 
-def pytest(stack, folders):
+def pytest(stack, folders, name=None):
     """Installs into an environment of that stack and runs the tests of these folders there."""
+    name = name or stack
     paths = [f"tests/python/{folder}" for folder in folders]
     paths = [path for path in paths if any((ROOT / path).rglob("test_*.py"))]
     if not paths:
@@ -155,12 +156,12 @@ def pytest(stack, folders):
         return Counts()
     where = ROOT / "build" / f"test-{stack}"
     run("tools/install.sh", stack, where)
-    report = REPORTS / f"pytest-{stack}.xml"
+    report = REPORTS / f"pytest-{name}.xml"
     report.unlink(missing_ok=True)
     env = dict(os.environ, PATH=f"{where}/bin:{os.environ['PATH']}")
     env.pop("PYTHONPATH", None)
     command = [where / "bin/python", "-m", "pytest", *paths, "-q", f"--junitxml={report}"]
-    command += ["-o", f"cache_dir={REPORTS}/cache-{stack}"]
+    command += ["-o", f"cache_dir={REPORTS}/cache-{name}"]
     code = run(*command, check=False, env=env)
     counts = read_junit(report) if report.exists() else Counts()
     if 0 < counts.failed <= RETRIES_MAX:
@@ -181,6 +182,10 @@ def step_python():
     return pytest("torch", ["launcher", "runner", "torch"])
 
 
+def step_slurm():
+    return pytest("torch", ["slurm"], "slurm")
+
+
 def step_tf221():
     return pytest("tf221", ["tensorflow"])
 
@@ -198,6 +203,7 @@ STEPS = {
     "fuzz": (f"each fuzz target for {FUZZ_SECONDS} s", step_fuzz),
     "sim": ("simulation and multi-process tests", step_sim),
     "python": ("launcher, horovod.run and PyTorch, installed", step_python),
+    "slurm": ("a real Slurm of two nodes on this machine", step_slurm),
     "tf221": ("current TensorFlow with Keras 3", step_tf221),
     "tf215": ("TensorFlow 2.15 with Keras 2", step_tf215),
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that are not started by horovodrun: mpirun, torchrun's variables, Slurm, and by hand.
+"""Ranks that are not started by horovodrun: mpirun, torchrun's and Slurm's variables, by hand.
 
 Each rank initialises twice, because the second time the key has to be found again.
 """
@@ -185,14 +185,3 @@ def test_variables_of_slurm(program, home):
     ranks = [slurm_rank(0, 0, 0), slurm_rank(1, 0, 1), slurm_rank(2, 1, 0)]
     expected = twice((0, 3, 0, 2, 0, 2), (1, 3, 1, 2, 0, 1), (2, 3, 0, 1, 1, 2))
     assert start(program, ranks) == expected
-
-
-@pytest.mark.skipif("SLURM_CONF" not in os.environ, reason="no Slurm (set SLURM_CONF)")
-@pytest.mark.parametrize("options", [["-N2", "-n4"], ["-N1", "-n2"], ["-N2", "-n2", "--mpi=pmi2"]])
-def test_real_slurm(options, program, home):
-    done = subprocess.run(
-        ["srun", *options, sys.executable, program], capture_output=True, text=True, timeout=100
-    )
-    assert done.returncode == 0, done.stderr
-    size = int(options[1][2:])
-    assert [place[:2] for place in places(done.stdout)] == twice(*[(r, size) for r in range(size)])
