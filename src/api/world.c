@@ -507,6 +507,10 @@ static hvd_status_t settle(struct world *world, const hvd_config_t *e, const uin
     if (status != HVD_OK)
         return status;
     world->log.rank = world->place.rank;
+    if (strcmp(world->config.security, "off") == 0 && world->place.rank == 0)
+        LOG_AT(&world->log, LOG_WARNING,
+               "HOROVOD_SECURITY=off: data between hosts is neither authenticated nor checked for "
+               "damage. This is meant for benchmarks only.");
     return settle_key(world, e, key, life, error);
 }
 

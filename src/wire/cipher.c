@@ -94,39 +94,64 @@ void cipher_close(const struct cipher *cipher, struct cipher_ctx *ctx)
         cipher->ctx_free(ctx);
 }
 
-/* The part both directions share: nonce, header, bytes in place. */
-static bool run(const struct cipher *cipher, struct cipher_ctx *ctx, const uint8_t *nonce,
-                const void *header, size_t header_bytes, uint8_t *bytes, size_t n)
+bool cipher_begin(const struct cipher *cipher, struct cipher_ctx *ctx,
+                  const uint8_t nonce[CIPHER_NONCE_BYTES])
+{
+    return cipher->init(ctx, NULL, NULL, NULL, nonce, -1) == 1;
+}
+
+bool cipher_header(const struct cipher *cipher, struct cipher_ctx *ctx, const void *bytes, size_t n)
 {
     int done = 0;
-    if (n > BYTES_MAX || header_bytes > BYTES_MAX)
+
+    if (n > BYTES_MAX)
         return false;
-    if (cipher->init(ctx, NULL, NULL, NULL, nonce, -1) != 1)
+    return n == 0 || cipher->update(ctx, NULL, &done, bytes, (int)n) == 1;
+}
+
+bool cipher_update(const struct cipher *cipher, struct cipher_ctx *ctx, const uint8_t *bytes,
+                   size_t n, uint8_t *ret_bytes)
+{
+    int done = 0;
+
+    if (n > BYTES_MAX)
         return false;
-    if (header_bytes > 0 && cipher->update(ctx, NULL, &done, header, (int)header_bytes) != 1)
-        return false;
-    return n == 0 || (cipher->update(ctx, bytes, &done, bytes, (int)n) == 1 && done == (int)n);
+    return n == 0 || (cipher->update(ctx, ret_bytes, &done, bytes, (int)n) == 1 && done == (int)n);
+}
+
+bool cipher_end_seal(const struct cipher *cipher, struct cipher_ctx *ctx,
+                     uint8_t ret_tag[CIPHER_TAG_BYTES])
+{
+    uint8_t nothing[CIPHER_TAG_BYTES];
+    int done = 0;
+
+    return cipher->final(ctx, nothing, &done) == 1 &&
+           cipher->ctrl(ctx, CTRL_GET_TAG, CIPHER_TAG_BYTES, ret_tag) == 1;
+}
+
+bool cipher_end_unseal(const struct cipher *cipher, struct cipher_ctx *ctx,
+                       const uint8_t tag[CIPHER_TAG_BYTES])
+{
+    uint8_t nothing[CIPHER_TAG_BYTES], expected[CIPHER_TAG_BYTES];
+    int done = 0;
+
+    memcpy(expected, tag, sizeof expected);
+    return cipher->ctrl(ctx, CTRL_SET_TAG, CIPHER_TAG_BYTES, expected) == 1 &&
+           cipher->final(ctx, nothing, &done) == 1;
 }
 
 bool cipher_seal(const struct cipher *cipher, struct cipher_ctx *ctx,
                  const uint8_t nonce[CIPHER_NONCE_BYTES], const void *header, size_t header_bytes,
                  uint8_t *bytes, size_t n, uint8_t ret_tag[CIPHER_TAG_BYTES])
 {
-    uint8_t nothing[CIPHER_TAG_BYTES];
-    int done = 0;
-    return run(cipher, ctx, nonce, header, header_bytes, bytes, n) &&
-           cipher->final(ctx, nothing, &done) == 1 &&
-           cipher->ctrl(ctx, CTRL_GET_TAG, CIPHER_TAG_BYTES, ret_tag) == 1;
+    return cipher_begin(cipher, ctx, nonce) && cipher_header(cipher, ctx, header, header_bytes) &&
+           cipher_update(cipher, ctx, bytes, n, bytes) && cipher_end_seal(cipher, ctx, ret_tag);
 }
 
 bool cipher_unseal(const struct cipher *cipher, struct cipher_ctx *ctx,
                    const uint8_t nonce[CIPHER_NONCE_BYTES], const void *header, size_t header_bytes,
                    uint8_t *bytes, size_t n, const uint8_t tag[CIPHER_TAG_BYTES])
 {
-    uint8_t nothing[CIPHER_TAG_BYTES], expected[CIPHER_TAG_BYTES];
-    int done = 0;
-    memcpy(expected, tag, sizeof expected);
-    return run(cipher, ctx, nonce, header, header_bytes, bytes, n) &&
-           cipher->ctrl(ctx, CTRL_SET_TAG, CIPHER_TAG_BYTES, expected) == 1 &&
-           cipher->final(ctx, nothing, &done) == 1;
+    return cipher_begin(cipher, ctx, nonce) && cipher_header(cipher, ctx, header, header_bytes) &&
+           cipher_update(cipher, ctx, bytes, n, bytes) && cipher_end_unseal(cipher, ctx, tag);
 }

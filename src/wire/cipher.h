@@ -39,7 +39,24 @@ struct cipher_ctx *cipher_open(const struct cipher *cipher, const uint8_t key[CI
                                bool is_sealing);
 void cipher_close(const struct cipher *cipher, struct cipher_ctx *ctx); /* wipes the key */
 
-/* In place; at most 2^30 bytes. A nonce must never be used twice with one key. */
+/* One message in steps, for what comes in pieces: begin, then any number of headers, then any
+ * number of updates, then one end. A nonce must never be used twice with one key; a piece is at
+ * most 2^30 bytes. What the last step refuses was worth nothing from its first byte on. */
+bool cipher_begin(const struct cipher *cipher, struct cipher_ctx *ctx,
+                  const uint8_t nonce[CIPHER_NONCE_BYTES]);
+/* Authenticated, not encrypted. */
+bool cipher_header(const struct cipher *cipher, struct cipher_ctx *ctx, const void *bytes,
+                   size_t n);
+/* ret_bytes may be `bytes`, or must not touch it. */
+bool cipher_update(const struct cipher *cipher, struct cipher_ctx *ctx, const uint8_t *bytes,
+                   size_t n, uint8_t *ret_bytes);
+bool cipher_end_seal(const struct cipher *cipher, struct cipher_ctx *ctx,
+                     uint8_t ret_tag[CIPHER_TAG_BYTES]);
+/* False: not authentic. */
+bool cipher_end_unseal(const struct cipher *cipher, struct cipher_ctx *ctx,
+                       const uint8_t tag[CIPHER_TAG_BYTES]);
+
+/* All steps at once, in place. */
 bool cipher_seal(const struct cipher *cipher, struct cipher_ctx *ctx,
                  const uint8_t nonce[CIPHER_NONCE_BYTES], const void *header, size_t header_bytes,
                  uint8_t *bytes, size_t n, uint8_t ret_tag[CIPHER_TAG_BYTES]);

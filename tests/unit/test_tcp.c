@@ -5,6 +5,8 @@
  * Ranks are objects in this process, connected by threads, then driven by turns. A small proxy
  * between two of them flips bits. A test that hangs is ended by alarm().
  * Start reading at struct world. */
+#define _GNU_SOURCE 1 /* memmem */
+
 #include "transport_conformance.h"
 
 #include <arpa/inet.h>
@@ -25,6 +27,14 @@
 #define TURNS_MAX  400000
 
 static const uint8_t job_key[32] = {7, 7, 7};
+
+/* HOROVOD_SECURITY of the group of tests that runs; main() goes through all of them. */
+static const char *level = "auth";
+
+static bool is_sealed(void)
+{
+    return strcmp(level, "mac") == 0 || strcmp(level, "tls") == 0;
+}
 
 /* --- a world of ranks in one process --- */
 
@@ -84,7 +94,7 @@ static struct world *world_new(int32_t count, int64_t flows)
 
         rank->config.timeout_s = 20;
         rank->config.tcp_flows = flows;
-        strcpy(rank->config.security, "auth");
+        strcpy(rank->config.security, level);
         rank->count = count;
         rank->epoch = 3;
         rank->poll_fd = os->poll_create(os->ctx);
@@ -729,23 +739,37 @@ static void test_which_addresses(void **state)
     assert_int_equal(tcp_create(os, &config, 0, false, &self, &tcp, &error), HVD_ERR_CONFIG);
     assert_non_null(strstr(error.text, "nosuch0"));
     config.interfaces[0] = '\0';
-    strcpy(config.security, "tls");
+    strcpy(config.security, "ssl");
     error_clear(&error);
     assert_int_equal(tcp_create(os, &config, 0, true, &self, &tcp, &error), HVD_ERR_CONFIG);
-    assert_non_null(strstr(error.text, "tls"));
+    assert_non_null(strstr(error.text, "HOROVOD_SECURITY=ssl"));
 }
 
-/* --- a proxy that flips bits --- */
+/* --- a proxy that listens, flips bits and repeats itself --- */
 
 struct proxy {
     int listener;
     uint16_t port, target_port;
     atomic_bool is_over;
-    atomic_size_t flip_at_least; /* flip one bit in the next piece of so many bytes; 0: none */
+    atomic_size_t flip_at_least;   /* flip one bit in the next piece of so many bytes; 0: none */
+    atomic_size_t repeat_at_least; /* send the next piece of so many bytes twice; 0: none */
+    _Atomic(const char *) marker;  /* looked for in every piece */
+    atomic_int markers_seen;
     pthread_t thread;
 };
 
 #define PROXY_LINKS 16
+
+static void proxy_send(int to, const uint8_t *bytes, ssize_t n)
+{
+    for (ssize_t sent = 0; sent < n;) {
+        const ssize_t now = send(to, bytes + sent, (size_t)(n - sent), MSG_NOSIGNAL);
+
+        if (now <= 0)
+            return;
+        sent += now;
+    }
+}
 
 static void proxy_forward(struct proxy *proxy, int from, int to, bool *is_open)
 {
@@ -762,12 +786,15 @@ static void proxy_forward(struct proxy *proxy, int from, int to, bool *is_open)
         bytes[n - 7] ^= 0x10;
         atomic_store(&proxy->flip_at_least, 0);
     }
-    for (ssize_t sent = 0; sent < n;) {
-        const ssize_t now = send(to, bytes + sent, (size_t)(n - sent), MSG_NOSIGNAL);
+    const char *marker = atomic_load(&proxy->marker);
 
-        if (now <= 0)
-            return;
-        sent += now;
+    if (marker != NULL && memmem(bytes, (size_t)n, marker, strlen(marker)) != NULL)
+        atomic_fetch_add(&proxy->markers_seen, 1);
+    proxy_send(to, bytes, n);
+    if (atomic_load(&proxy->repeat_at_least) > 0 &&
+        (size_t)n >= atomic_load(&proxy->repeat_at_least)) {
+        atomic_store(&proxy->repeat_at_least, 0);
+        proxy_send(to, bytes, n);
     }
 }
 
@@ -857,11 +884,18 @@ static void test_flipped_bit_in_bulk(void **state)
             atomic_store(&proxy.flip_at_least, 1000);
         }
     }
+    if (strcmp(level, "off") == 0) { /* this is what it means */
+        await(world, &recv, HVD_OK);
+        await(world, &send, HVD_OK);
+        assert_memory_not_equal(in, out, N);
+        goto over;
+    }
     await(world, &recv, HVD_ERR_CORRUPT);
     await_down(world, 0);
     assert_int_equal(world->ranks[0].down_status, HVD_ERR_CORRUPT);
-    assert_non_null(strstr(world->ranks[0].why, "checksum"));
+    assert_non_null(strstr(world->ranks[0].why, is_sealed() ? "not authentic" : "checksum"));
     await_down(world, 1);
+over:
     world_free(world);
     proxy_stop(&proxy);
     free(out);
@@ -885,6 +919,114 @@ static void test_flipped_bit_in_message(void **state)
     proxy_stop(&proxy);
 }
 
+/* What is on the wire can be read, or it can't. */
+static void test_capture(void **state)
+{
+    static const char marker[] = "gradient of layer 7";
+    enum { N = 300000 };
+    struct proxy proxy;
+    struct world *world = world_through(&proxy);
+    struct transport *t = end_of(world, 1);
+    struct transport_req send, recv;
+    uint8_t *out = calloc(1, N), *in = calloc(1, N);
+
+    (void)state;
+    atomic_store(&proxy.marker, marker);
+    for (size_t at = 0; at + sizeof marker < N; at += 50)
+        memcpy(out + at, marker, sizeof marker);
+    assert_int_equal(t->ops->message_send(t, 0, out, 500), HVD_OK);
+    for (int i = 0; i < TURNS_MAX && world->ranks[0].messages == 0; i++)
+        turn(world);
+    assert_int_equal(world->ranks[0].messages, 1);
+    assert_int_equal(atomic_load(&proxy.markers_seen), strcmp(level, "tls") == 0 ? 0 : 1);
+    post_send(world, 1, 0, 1, out, N, &send);
+    post_recv(world, 0, 1, 1, in, N, &recv);
+    await(world, &recv, HVD_OK);
+    await(world, &send, HVD_OK);
+    assert_memory_equal(in, out, N);
+    if (strcmp(level, "tls") == 0)
+        assert_int_equal(atomic_load(&proxy.markers_seen), 0);
+    else
+        assert_true(atomic_load(&proxy.markers_seen) > 1);
+    world_free(world);
+    proxy_stop(&proxy);
+    free(out);
+    free(in);
+}
+
+/* A whole frame comes twice: only a seal can tell. */
+static void test_repeated_bulk_frame(void **state)
+{
+    struct proxy proxy;
+    struct world *world = world_through(&proxy);
+    struct transport_req send, recv[2];
+    uint8_t out[1000], in[2][1000];
+
+    (void)state;
+    memset(out, 9, sizeof out);
+    post_recv(world, 0, 1, 1, in[0], sizeof out, &recv[0]);
+    post_recv(world, 0, 1, 1, in[1], sizeof out, &recv[1]);
+    atomic_store(&proxy.repeat_at_least, sizeof out);
+    post_send(world, 1, 0, 1, out, sizeof out, &send);
+    await(world, &recv[0], HVD_OK);
+    await(world, &recv[1], is_sealed() ? HVD_ERR_CORRUPT : HVD_OK);
+    world_free(world);
+    proxy_stop(&proxy);
+}
+
+/* The same bytes on two connections, or sent twice on one, look different. */
+static void test_no_two_seals_are_alike(void **state)
+{
+    struct cipher cipher;
+    struct tcp_seal a, b;
+    const uint8_t key[2][32] = {{1}, {2}}, head[TCP_BULK_HEAD] = {3};
+    uint8_t plain[64] = {4}, sealed[3][64], tag[3][TCP_TAG_BYTES];
+
+    (void)state;
+    if (!cipher_load(&cipher))
+        skip();
+    assert_int_equal(tcp_seal_begin(&a, &cipher, TCP_SECURITY_TLS, key[0], key[1]), HVD_OK);
+    assert_int_equal(tcp_seal_begin(&b, &cipher, TCP_SECURITY_TLS, key[1], key[0]), HVD_OK);
+    assert_true(tcp_seal_frame(&a, head, sizeof head, plain, 64, sealed[0], tag[0]));
+    a.sent++;
+    assert_true(tcp_seal_frame(&a, head, sizeof head, plain, 64, sealed[1], tag[1]));
+    assert_true(tcp_seal_frame(&b, head, sizeof head, plain, 64, sealed[2], tag[2]));
+    for (int i = 0; i < 3; i++) {
+        assert_memory_not_equal(sealed[i], sealed[(i + 1) % 3], 64);
+        assert_memory_not_equal(tag[i], tag[(i + 1) % 3], TCP_TAG_BYTES);
+        assert_memory_not_equal(sealed[i], plain, 64);
+    }
+    tcp_open_begin(&b, head, sizeof head);
+    tcp_open_update(&b, sealed[0], 20); /* in pieces, as it comes from a socket */
+    tcp_open_update(&b, sealed[0] + 20, 44);
+    assert_true(tcp_open_end(&b, tag[0]));
+    assert_memory_equal(sealed[0], plain, 64);
+    tcp_open_begin(&b, head, sizeof head - 1); /* the head is sealed as well */
+    tcp_open_update(&b, sealed[1], 64);
+    assert_false(tcp_open_end(&b, tag[1]));
+    tcp_seal_end(&a);
+    tcp_seal_end(&b);
+    cipher_unload(&cipher);
+}
+
+static void test_levels_differ(void **state)
+{
+    struct world *world = world_new(2, 1);
+
+    (void)state;
+    strcpy(world->ranks[1].config.security, "auth");
+    strcpy(world->ranks[0].config.security, "tls");
+    world_listen(world);
+    for (int i = 0; i < 2; i++)
+        world->ranks[i].tcp->timeout_ns = 300000000;
+    world_connect(world);
+    assert_int_equal(world->ranks[1].status, HVD_ERR_CONFIG);
+    assert_non_null(strstr(world->ranks[1].error.text,
+                           "ranks disagree on HOROVOD_SECURITY: tls there, auth here"));
+    assert_int_not_equal(world->ranks[0].status, HVD_OK);
+    world_free(world);
+}
+
 /* --- frames --- */
 
 static void test_every_flipped_bit_of_a_control_frame(void **state)
@@ -896,15 +1038,18 @@ static void test_every_flipped_bit_of_a_control_frame(void **state)
     (void)state;
     memset(bytes, 5, sizeof bytes);
     tcp_control_encode(&sent, bytes + TCP_CONTROL_HEAD, bytes);
-    assert_int_equal(tcp_control_decode(bytes, sizeof bytes, 9, 4, &frame, NULL), HVD_OK);
+    assert_int_equal(tcp_control_decode(bytes, sizeof bytes, 0, 9, 4, &frame, NULL), HVD_OK);
     assert_int_equal(frame.length, 20);
     for (size_t n = 0; n < sizeof bytes; n++)
-        assert_int_equal(tcp_control_decode(bytes, n, 9, 4, &frame, NULL), HVD_AGAIN);
-    assert_int_equal(tcp_control_decode(bytes, sizeof bytes, 10, 4, &frame, NULL), HVD_ERR_STALE);
-    assert_int_equal(tcp_control_decode(bytes, sizeof bytes, 9, 5, &frame, NULL), HVD_ERR_CORRUPT);
+        assert_int_equal(tcp_control_decode(bytes, n, 0, 9, 4, &frame, NULL), HVD_AGAIN);
+    assert_int_equal(tcp_control_decode(bytes, sizeof bytes, 0, 10, 4, &frame, NULL),
+                     HVD_ERR_STALE);
+    assert_int_equal(tcp_control_decode(bytes, sizeof bytes, 0, 9, 5, &frame, NULL),
+                     HVD_ERR_CORRUPT);
     for (size_t bit = 0; bit < 8 * sizeof bytes; bit++) {
         bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
-        assert_int_not_equal(tcp_control_decode(bytes, sizeof bytes, 9, 4, &frame, NULL), HVD_OK);
+        assert_int_not_equal(tcp_control_decode(bytes, sizeof bytes, 0, 9, 4, &frame, NULL),
+                             HVD_OK);
         bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
     }
 }
@@ -949,12 +1094,12 @@ static void test_sealed_nonsense(void **state)
         struct world *world = world_ready(2, 2);
         struct tcp_peer *peer = world->ranks[1].tcp->peers[0];
         struct transport_req recv;
-        uint8_t head[TCP_BULK_HEAD], bytes[8];
+        uint8_t head[TCP_BULK_HEAD + TCP_TAG_BYTES] = {0}, bytes[8];
+        const size_t head_bytes = TCP_BULK_HEAD + world->ranks[1].tcp->tag_bytes;
 
         post_recv(world, 0, 1, 0, bytes, 4, &recv);
         tcp_bulk_encode(&frames[i], head);
-        assert_int_equal(send(peer->flows[0].conn.fd, head, sizeof head, MSG_NOSIGNAL),
-                         sizeof head);
+        assert_int_equal(send(peer->flows[0].conn.fd, head, head_bytes, MSG_NOSIGNAL), head_bytes);
         await_down(world, 0);
         assert_int_equal(world->ranks[0].down_status,
                          frames[i].epoch == 3 ? HVD_ERR_CORRUPT : HVD_ERR_STALE);
@@ -1071,12 +1216,30 @@ int main(void)
         cmocka_unit_test(test_which_addresses),
         cmocka_unit_test(test_flipped_bit_in_bulk),
         cmocka_unit_test(test_flipped_bit_in_message),
+        cmocka_unit_test(test_capture),
+        cmocka_unit_test(test_repeated_bulk_frame),
+        cmocka_unit_test(test_no_two_seals_are_alike),
+        cmocka_unit_test(test_levels_differ),
         cmocka_unit_test(test_every_flipped_bit_of_a_control_frame),
         cmocka_unit_test(test_every_flipped_bit_of_a_bulk_head),
         cmocka_unit_test(test_sealed_nonsense),
         cmocka_unit_test(test_every_call_fails_once),
     };
 
-    alarm(DEADLINE_S);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    static const char *const levels[] = {"auth", "mac", "tls", "off"};
+    struct cipher cipher;
+    const bool has_cipher = cipher_load(&cipher);
+    int failed = 0;
+
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
+        level = levels[i];
+        if (is_sealed() && !has_cipher) {
+            printf("HOROVOD_SECURITY=%s: no libcrypto on this machine\n", level);
+            continue;
+        }
+        alarm(DEADLINE_S);
+        failed += cmocka_run_group_tests_name(level, tests, NULL, NULL);
+    }
+    cipher_unload(&cipher);
+    return failed;
 }

@@ -92,6 +92,7 @@ void tcp_conn_close(struct tcp_conn *conn)
     tcp_conn_unpoll(conn);
     os->close(os->ctx, conn->fd);
     conn->fd = -1;
+    tcp_seal_end(&conn->seal);
 }
 
 hvd_status_t tcp_conn_io_error(struct tcp_conn *conn, int64_t n)
@@ -108,6 +109,18 @@ hvd_status_t tcp_conn_io_error(struct tcp_conn *conn, int64_t n)
     return HVD_ERR_PEER_DEAD;
 }
 
+static bool flows_init(struct tcp_peer *peer)
+{
+    struct tcp *tcp = peer->tcp;
+
+    for (int32_t i = 0; i < tcp->flow_count && tcp->security == TCP_SECURITY_TLS; i++) {
+        peer->flows[i].out.encrypted = os_alloc(tcp->base.os, TCP_ENCRYPT_MAX);
+        if (peer->flows[i].out.encrypted == NULL)
+            return false;
+    }
+    return true;
+}
+
 hvd_status_t tcp_peer_new(struct tcp *tcp, int32_t rank, struct tcp_peer **ret)
 {
     const struct os *os = tcp->base.os;
@@ -122,7 +135,7 @@ hvd_status_t tcp_peer_new(struct tcp *tcp, int32_t rank, struct tcp_peer **ret)
     for (int32_t i = 0; peer->flows != NULL && i < tcp->flow_count; i++)
         peer->flows[i].conn =
             (struct tcp_conn){.tag = TCP_TAG_CONN, .peer = peer, .fd = -1, .flow = (uint32_t)i + 1};
-    if (peer->flows == NULL || tcp_control_init(peer) != HVD_OK) {
+    if (peer->flows == NULL || !flows_init(peer) || tcp_control_init(peer) != HVD_OK) {
         tcp_peer_free(peer);
         return HVD_ERR_NO_MEMORY;
     }
@@ -379,15 +392,36 @@ struct transport *tcp_transport(struct tcp *tcp)
 
 /* --- life --- */
 
-static hvd_status_t check_security(const struct config *config, struct error *error)
+static const struct {
+    const char *name;
+    enum tcp_security security;
+} levels[] = {{"", TCP_SECURITY_AUTH},
+              {"auth", TCP_SECURITY_AUTH},
+              {"mac", TCP_SECURITY_MAC},
+              {"tls", TCP_SECURITY_TLS},
+              {"off", TCP_SECURITY_OFF}};
+
+/* Never weaker than asked for: without libcrypto there is no link. */
+static hvd_status_t set_security(struct tcp *tcp, const char *name, struct error *error)
 {
-    if (config->security[0] == '\0' || strcmp(config->security, "auth") == 0 ||
-        strcmp(config->security, "off") == 0)
+    size_t i = 0;
+
+    while (i < sizeof levels / sizeof levels[0] && strcmp(levels[i].name, name) != 0)
+        i++;
+    if (i == sizeof levels / sizeof levels[0])
+        return error_set(error, HVD_ERR_CONFIG,
+                         "HOROVOD_SECURITY=%s: only auth, mac, tls and off are supported", name);
+    tcp->security = levels[i].security;
+    if (tcp->security != TCP_SECURITY_MAC && tcp->security != TCP_SECURITY_TLS)
+        return HVD_OK;
+    tcp->tag_bytes = TCP_TAG_BYTES;
+    if (cipher_load(&tcp->cipher))
         return HVD_OK;
     return error_set(error, HVD_ERR_CONFIG,
-                     "HOROVOD_SECURITY=%s is not available for links between hosts; use auth "
-                     "(handshake and checksums)",
-                     config->security);
+                     "HOROVOD_SECURITY=%s needs AES-256-GCM of OpenSSL's libcrypto (libcrypto.so.3 "
+                     "or libcrypto.so.1.1), which is not usable on this host; install it or use "
+                     "HOROVOD_SECURITY=auth (handshake and checksums)",
+                     name);
 }
 
 struct tcp *tcp_new(const struct os *os, int32_t rank, int64_t flows)
@@ -413,19 +447,18 @@ hvd_status_t tcp_create(const struct os *os, const struct config *config, int32_
                         bool is_single_host, struct endpoint *ret_self, struct tcp **ret,
                         struct error *error)
 {
-    struct tcp *tcp = NULL;
-    hvd_status_t status = check_security(config, error);
+    struct tcp *tcp = tcp_new(os, rank, config->tcp_flows);
+    hvd_status_t status = HVD_OK;
 
-    if (status != HVD_OK)
-        return status;
-    tcp = tcp_new(os, rank, config->tcp_flows);
     if (tcp == NULL)
         return error_set(error, HVD_ERR_NO_MEMORY, "no memory for the TCP transport");
     tcp->timeout_ns = (config->timeout_s > 0 ? config->timeout_s : 30) * 1000000000LL;
-    tcp->poll = os->poll_create(os->ctx);
-    if (tcp->poll < 0)
+    status = set_security(tcp, config->security, error);
+    if (status == HVD_OK)
+        tcp->poll = os->poll_create(os->ctx);
+    if (status == HVD_OK && tcp->poll < 0)
         status = error_set_os(error, tcp->poll, "can't make a poller for TCP links");
-    else
+    if (status == HVD_OK)
         status = tcp_listen(tcp, config->interfaces, is_single_host, ret_self, error);
     if (status != HVD_OK) {
         tcp_destroy(&tcp->base);
@@ -468,6 +501,7 @@ static void tcp_destroy(struct transport *t)
         os->poll_remove(os->ctx, tcp->poll_out, tcp->poll);
     if (tcp->poll >= 0)
         os->close(os->ctx, tcp->poll);
+    cipher_unload(&tcp->cipher);
     os_free(os, tcp->peers);
     os_free(os, tcp->scratch);
     os_free(os, tcp);

@@ -14,8 +14,11 @@
  * Cancel: what has not started is forgotten on that side alone. A send that has started ends with
  * an ABORT frame; of a receive that has started, the rest is thrown away.
  *
+ * With HOROVOD_SECURITY=mac or tls a tag takes the place of the checksum (tcp_seal.h); payload is
+ * encrypted into a buffer of the flow, and decrypted where it was received, piece by piece.
+ *
  * Thread: token holder.  Owner: struct tcp_peer.  Blocks: never.
- * Invariant: a request completes only after every segment's checksum was right.
+ * Invariant: a request completes only after every segment's checksum or tag was right.
  * Start reading at tcp_flow_read(). */
 #include "transport/tcp/tcp_internal.h"
 
@@ -129,7 +132,36 @@ hvd_status_t tcp_bulk_recv(struct transport *t, int32_t peer, uint32_t stream, v
 
 /* --- sending --- */
 
-static void frame_begin_out(struct tcp_flow *flow)
+static uint32_t head_bytes(const struct tcp_flow *flow)
+{
+    return TCP_BULK_HEAD + flow->conn.peer->tcp->tag_bytes;
+}
+
+/* Head and payload of the frame are set; false: the peer was failed. */
+static bool frame_seal_out(struct tcp_flow *flow)
+{
+    struct tcp_flow_out *out = &flow->out;
+    struct tcp_seal *seal = &flow->conn.seal;
+
+    if (flow->conn.peer->tcp->tag_bytes == 0)
+        return true;
+    if (!tcp_seal_frame(seal, out->frame_head, TCP_BULK_HEAD, out->payload, out->length,
+                        out->encrypted, out->frame_head + TCP_BULK_HEAD)) {
+        tcp_peer_fail(flow->conn.peer, HVD_ERR_LINK,
+                      "can't be sent to: libcrypto refused to seal bulk data");
+        return false;
+    }
+    if (seal->is_encrypting)
+        out->payload = out->encrypted;
+    return true;
+}
+
+static uint32_t segment_max(const struct tcp_flow *flow)
+{
+    return flow->conn.seal.is_encrypting ? TCP_ENCRYPT_MAX : TCP_SEGMENT_MAX;
+}
+
+static bool frame_begin_out(struct tcp_flow *flow)
 {
     struct tcp_flow_out *out = &flow->out;
     struct transport_req *req = out->head;
@@ -137,17 +169,19 @@ static void frame_begin_out(struct tcp_flow *flow)
     struct tcp_bulk_frame frame = {.stream = req->stream, .left = left};
 
     frame.type = req->done == 0 ? TCP_BULK_FIRST : TCP_BULK_MORE;
-    frame.length = left < TCP_SEGMENT_MAX ? (uint32_t)left : TCP_SEGMENT_MAX;
+    frame.length = left < segment_max(flow) ? (uint32_t)left : segment_max(flow);
     frame.epoch = flow->conn.peer->tcp->epoch;
     out->payload = left > 0 ? req->send + req->done : out->frame_head;
-    frame.crc = frame.length > 0 ? crc32c(0, out->payload, frame.length) : 0;
+    if (flow->conn.peer->tcp->security == TCP_SECURITY_AUTH && frame.length > 0)
+        frame.crc = crc32c(0, out->payload, frame.length);
     tcp_bulk_encode(&frame, out->frame_head);
     out->head_done = out->done = 0;
     out->length = frame.length;
-    out->is_framed = true;
+    out->is_framed = frame_seal_out(flow);
+    return out->is_framed;
 }
 
-static void frame_begin_abort(struct tcp_flow *flow)
+static bool frame_begin_abort(struct tcp_flow *flow)
 {
     struct tcp_flow_out *out = &flow->out;
     const struct tcp_bulk_frame frame = {.type = TCP_BULK_ABORT,
@@ -160,7 +194,8 @@ static void frame_begin_abort(struct tcp_flow *flow)
     out->head_done = out->done = out->length = 0;
     out->is_abort_pending = false;
     out->is_cancelled = true;
-    out->is_framed = true;
+    out->is_framed = frame_seal_out(flow);
+    return out->is_framed;
 }
 
 static void frame_end_out(struct tcp_flow *flow)
@@ -169,6 +204,7 @@ static void frame_end_out(struct tcp_flow *flow)
     struct transport_req *req = out->head;
 
     out->is_framed = false;
+    flow->conn.seal.sent++;
     os_free(os_of(flow), out->rest);
     out->rest = NULL;
     if (out->is_cancelled) {
@@ -187,7 +223,7 @@ static bool frame_push(struct tcp_flow *flow)
 {
     struct tcp_flow_out *out = &flow->out;
     const struct os *os = os_of(flow);
-    const uint32_t head_left = TCP_BULK_HEAD - out->head_done;
+    const uint32_t head_left = head_bytes(flow) - out->head_done;
     struct iovec iov[2] = {
         {out->frame_head + out->head_done, head_left},
         {(void *)(uintptr_t)(out->payload + out->done), out->length - out->done}};
@@ -204,7 +240,7 @@ static bool frame_push(struct tcp_flow *flow)
         out->head_done += (uint32_t)n;
         return true;
     }
-    out->head_done = TCP_BULK_HEAD;
+    out->head_done = head_bytes(flow);
     out->done += (uint32_t)(n - (int64_t)head_left);
     return true;
 }
@@ -215,19 +251,21 @@ bool tcp_flow_write(struct tcp_flow *flow)
     bool is_moved = false;
 
     for (int frames = 0; flow->conn.fd >= 0;) {
-        if (!out->is_framed && out->is_abort_pending)
-            frame_begin_abort(flow);
-        else if (!out->is_framed && out->head == NULL)
-            break;
-        else if (!out->is_framed && frames++ >= FRAMES_MAX) {
-            tcp_conn_todo(&flow->conn);
+        if (!out->is_framed && !out->is_abort_pending) {
+            if (out->head == NULL)
+                break;
+            if (frames++ >= FRAMES_MAX) {
+                tcp_conn_todo(&flow->conn);
+                return is_moved;
+            }
+        }
+        if (!out->is_framed &&
+            !(out->is_abort_pending ? frame_begin_abort(flow) : frame_begin_out(flow)))
             return is_moved;
-        } else if (!out->is_framed)
-            frame_begin_out(flow);
         if (!frame_push(flow))
             return is_moved;
         is_moved = true;
-        if (out->head_done == TCP_BULK_HEAD && out->done == out->length)
+        if (out->head_done == head_bytes(flow) && out->done == out->length)
             frame_end_out(flow);
     }
     if (flow->conn.fd >= 0 && flow->conn.is_write_polled)
@@ -448,11 +486,20 @@ static void transfer_end(struct tcp_flow *flow, hvd_status_t status)
     in->is_discarded = false;
 }
 
+static bool is_frame_authentic(struct tcp_flow *flow)
+{
+    return flow->conn.peer->tcp->tag_bytes == 0 || tcp_open_end(&flow->conn.seal, flow->in.tag);
+}
+
 static void frame_end_in(struct tcp_flow *flow)
 {
     struct tcp_flow_in *in = &flow->in;
 
     in->is_framed = false;
+    if (!is_frame_authentic(flow)) {
+        flow_corrupt(flow, HVD_ERR_CORRUPT, "sent bulk data that is not authentic");
+        return;
+    }
     if (in->frame.type == TCP_BULK_ABORT) {
         transfer_end(flow, HVD_ERR_ABORTED);
         return;
@@ -466,11 +513,16 @@ static void frame_end_in(struct tcp_flow *flow)
 }
 
 /* `n` more bytes of the payload are where frame_target() said. */
-static void frame_advance(struct tcp_flow *flow, const uint8_t *bytes, size_t n)
+static void frame_advance(struct tcp_flow *flow, uint8_t *bytes, size_t n)
 {
     struct tcp_flow_in *in = &flow->in;
 
-    in->crc = crc32c(in->crc, bytes, n);
+    switch (flow->conn.peer->tcp->security) {
+    case TCP_SECURITY_AUTH: in->crc = crc32c(in->crc, bytes, n); break;
+    case TCP_SECURITY_MAC:
+    case TCP_SECURITY_TLS: tcp_open_update(&flow->conn.seal, bytes, n); break;
+    case TCP_SECURITY_OFF: break;
+    }
     in->frame_done += (uint32_t)n;
     if (in->req != NULL)
         in->req->done += n;
@@ -483,14 +535,14 @@ static bool recv_head(struct tcp_flow *flow)
     struct tcp_flow_in *in = &flow->in;
     const struct os *os = os_of(flow);
     const int64_t n = os->recv(os->ctx, flow->conn.fd, in->frame_head + in->head_done,
-                               TCP_BULK_HEAD - in->head_done);
+                               head_bytes(flow) - in->head_done);
 
     if (n <= 0) {
         tcp_conn_io_error(&flow->conn, n);
         return false;
     }
     in->head_done += (uint32_t)n;
-    return in->head_done == TCP_BULK_HEAD;
+    return in->head_done == head_bytes(flow);
 }
 
 /* Receives payload and, in the same call, the head of the next frame. False: nothing came.
@@ -502,7 +554,7 @@ static bool recv_payload(struct tcp_flow *flow, bool *ret_is_more)
     size_t room = 0;
     uint8_t *target = frame_target(flow, &room);
     const bool is_end = room == in->frame.length - in->frame_done;
-    struct iovec iov[2] = {{target, room}, {in->frame_head, TCP_BULK_HEAD}};
+    struct iovec iov[2] = {{target, room}, {in->frame_head, head_bytes(flow)}};
     struct msghdr msg = {.msg_iov = iov, .msg_iovlen = is_end ? 2 : 1};
     const int64_t n = os->recvmsg(os->ctx, flow->conn.fd, &msg);
 
@@ -534,6 +586,10 @@ static bool frame_begin_in(struct tcp_flow *flow)
         status = error_set(&error, HVD_ERR_CORRUPT, "sent bulk data on the wrong flow");
     if (status == HVD_OK && frame_accept(flow) != HVD_OK)
         status = error_set(&error, HVD_ERR_CORRUPT, "sent bulk frames out of order");
+    if (status == HVD_OK && flow->conn.peer->tcp->tag_bytes > 0) {
+        memcpy(in->tag, in->frame_head + TCP_BULK_HEAD, TCP_TAG_BYTES);
+        tcp_open_begin(&flow->conn.seal, in->frame_head, TCP_BULK_HEAD);
+    }
     if (status == HVD_OK)
         return true;
     flow_corrupt(flow, status, error.text);
@@ -547,7 +603,7 @@ bool tcp_flow_read(struct tcp_flow *flow)
 
     for (int i = 0; i < 4 * FRAMES_MAX && flow->conn.fd >= 0; i++) {
         if (!in->is_framed) {
-            if (in->head_done < TCP_BULK_HEAD && !recv_head(flow))
+            if (in->head_done < head_bytes(flow) && !recv_head(flow))
                 break;
             is_moved = true;
             flow->conn.peer->heard_ns = flow->conn.peer->tcp->now_ns;
@@ -751,7 +807,9 @@ void tcp_flow_fail(struct tcp_flow *flow, hvd_status_t status)
 void tcp_flow_end(struct tcp_flow *flow)
 {
     os_free(os_of(flow), flow->out.rest);
+    os_free(os_of(flow), flow->out.encrypted);
     flow->out.rest = NULL;
+    flow->out.encrypted = NULL;
     flow->in.aside = NULL;
     while (flow->in.asides != NULL) {
         struct tcp_aside *aside = flow->in.asides;

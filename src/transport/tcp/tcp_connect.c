@@ -189,15 +189,22 @@ static void adopt(struct tcp *tcp, struct pending *p)
 {
     struct tcp_conn *place = p->place;
     const int fd = p->fd;
+    struct tcp_seal seal;
 
+    if (tcp_seal_begin(&seal, &tcp->cipher, tcp->security, p->handshake.send_key,
+                       p->handshake.recv_key) != HVD_OK) {
+        pending_fail_os(tcp, p, -ENOMEM);
+        return;
+    }
     if (p->is_dialer && place->flow == 0)
         place->peer->address_won = p->address;
     pending_release(tcp, p);
     if (place->fd >= 0)
-        tcp->base.os->close(tcp->base.os->ctx, place->fd);
+        tcp_conn_close(place);
     else
         tcp->connecting->missing--;
     place->fd = fd;
+    place->seal = seal;
     place->peer->heard_ns = tcp->now_ns;
     tune_socket(tcp->base.os, fd);
     close_rivals(tcp, place);
@@ -205,10 +212,22 @@ static void adopt(struct tcp *tcp, struct pending *p)
 
 /* --- the steps of one pending socket --- */
 
+/* What both sides say in their hellos, under the handshake's MAC. */
+static uint32_t word_of(const struct tcp *tcp, uint32_t flow)
+{
+    return (uint32_t)tcp->security << 28 | (uint32_t)tcp->flow_count << 16 | flow;
+}
+
 /* Ranks that were started with different numbers of flows would wait for each other for ever. */
 static hvd_status_t check_word(const struct tcp *tcp, uint32_t word, struct error *error)
 {
-    const uint32_t flows = word >> 16, flow = word & 0xffffu;
+    static const char *const names[] = {"auth", "mac", "tls", "off"};
+    const uint32_t flows = word >> 16 & 0xfffu, flow = word & 0xffffu, security = word >> 28;
+
+    if (security != (uint32_t)tcp->security)
+        return error_set(
+            error, HVD_ERR_CONFIG, "ranks disagree on HOROVOD_SECURITY: %s there, %s here",
+            security <= TCP_SECURITY_OFF ? names[security] : "unknown", names[tcp->security]);
 
     if (flows != (uint32_t)tcp->flow_count)
         return error_set(error, HVD_ERR_CONFIG,
@@ -338,7 +357,7 @@ static bool step_awaiting(struct tcp *tcp, struct pending *p)
     if (p->open_done < TCP_CONTROL_HEAD)
         return true;
     error_clear(&error);
-    if (tcp_control_decode(p->open, TCP_CONTROL_HEAD, tcp->epoch, 0, &frame, &error) != HVD_OK ||
+    if (tcp_control_decode(p->open, TCP_CONTROL_HEAD, 0, tcp->epoch, 0, &frame, &error) != HVD_OK ||
         frame.type != TCP_CONTROL_OPEN) {
         error_set(&error, HVD_ERR_CORRUPT, "did not open the connection");
         pending_fail(tcp, p, &error);
@@ -390,7 +409,6 @@ static void dial_address(struct tcp *tcp, struct tcp_conn *place, int32_t addres
     struct tcp_peer *peer = place->peer;
     struct sockaddr_storage sa;
     const unsigned length = tcp_sockaddr(peer->addresses[address], peer->port, &sa);
-    const uint32_t word = (uint32_t)tcp->flow_count << 16 | place->flow;
     const int fd = os->socket(os->ctx, sa.ss_family, SOCK_STREAM);
     struct pending *p = NULL;
     struct error cause;
@@ -414,7 +432,7 @@ static void dial_address(struct tcp *tcp, struct tcp_conn *place, int32_t addres
     p->address = address;
     place->dialing++;
     if (handshake_begin(&p->handshake, os, HANDSHAKE_TCP, true, tcp->connecting->key, tcp->epoch,
-                        tcp->rank, peer->rank, word) != HVD_OK)
+                        tcp->rank, peer->rank, word_of(tcp, place->flow)) != HVD_OK)
         pending_fail_os(tcp, p, -EIO);
 }
 
@@ -493,7 +511,7 @@ static void accept_all(struct tcp *tcp, const struct tcp_listener *listener)
             return;
         }
         if (handshake_begin(&p->handshake, os, HANDSHAKE_TCP, false, c->key, tcp->epoch, tcp->rank,
-                            HANDSHAKE_ANY_RANK, (uint32_t)tcp->flow_count << 16) != HVD_OK)
+                            HANDSHAKE_ANY_RANK, word_of(tcp, 0)) != HVD_OK)
             pending_close(tcp, p);
     }
 }

@@ -31,7 +31,7 @@ void tcp_control_encode(const struct tcp_control_frame *frame, const void *paylo
     put_u64(&w, frame->epoch);
     put_u64(&w, frame->sequence);
     crc = crc32c(0, ret_head, CONTROL_CRC_AT);
-    put_u32(&w, crc32c(crc, payload, frame->length));
+    put_u32(&w, payload != NULL ? crc32c(crc, payload, frame->length) : crc);
 }
 
 static hvd_status_t check_start(struct reader *r, uint32_t magic, struct error *error)
@@ -55,8 +55,9 @@ static hvd_status_t check_epoch(uint64_t seen, uint64_t epoch, struct error *err
                      (unsigned long long)seen, (unsigned long long)epoch);
 }
 
-hvd_status_t tcp_control_decode(const uint8_t *bytes, size_t n, uint64_t epoch, uint64_t sequence,
-                                struct tcp_control_frame *ret_frame, struct error *error)
+hvd_status_t tcp_control_decode(const uint8_t *bytes, size_t n, uint32_t tag_bytes, uint64_t epoch,
+                                uint64_t sequence, struct tcp_control_frame *ret_frame,
+                                struct error *error)
 {
     struct reader r;
     struct tcp_control_frame frame;
@@ -79,9 +80,11 @@ hvd_status_t tcp_control_decode(const uint8_t *bytes, size_t n, uint64_t epoch, 
     if (frame.length > TRANSPORT_MESSAGE_MAX)
         return error_set(error, HVD_ERR_CORRUPT, "sent a message of %u bytes, the limit is %u",
                          frame.length, TRANSPORT_MESSAGE_MAX);
-    if (n - TCP_CONTROL_HEAD < frame.length)
+    if (n - TCP_CONTROL_HEAD < (size_t)tag_bytes + frame.length)
         return HVD_AGAIN;
-    crc = crc32c(crc32c(0, bytes, CONTROL_CRC_AT), bytes + TCP_CONTROL_HEAD, frame.length);
+    crc = crc32c(0, bytes, CONTROL_CRC_AT);
+    if (tag_bytes == 0)
+        crc = crc32c(crc, bytes + TCP_CONTROL_HEAD, frame.length);
     if (crc != get_u32(&r))
         return error_set(error, HVD_ERR_CORRUPT, "sent a control frame with a wrong checksum");
     status = check_epoch(frame.epoch, epoch, error);

@@ -8,6 +8,9 @@
  *              24 epoch u64, crc32c u32 of the payload, crc32c u32 of the 36 bytes before it
  *              40 payload, `length` <= TCP_SEGMENT_MAX
  *
+ * A sealed frame (tcp_seal.h) has its tag of 16 bytes between head and payload. Its checksums are
+ * of the head alone: one of the payload would tell something about it.
+ *
  * A bulk head has its own checksum because its stream says into whose memory the payload goes.
  * `left` is what is left of the transfer, this frame included. A frame is worth nothing until its
  * checksums, epoch and order are right; any doubt closes the link.
@@ -51,11 +54,14 @@ struct tcp_bulk_frame {
     uint32_t crc; /* of the payload */
 };
 
+/* `payload` NULL: of a sealed frame. */
 void tcp_control_encode(const struct tcp_control_frame *frame, const void *payload,
                         uint8_t ret_head[TCP_CONTROL_HEAD]);
-/* HVD_AGAIN: the frame is not complete in these n bytes. HVD_ERR_CORRUPT, HVD_ERR_STALE: close. */
-hvd_status_t tcp_control_decode(const uint8_t *bytes, size_t n, uint64_t epoch, uint64_t sequence,
-                                struct tcp_control_frame *ret_frame, struct error *error);
+/* HVD_AGAIN: the frame is not complete in these n bytes. HVD_ERR_CORRUPT, HVD_ERR_STALE: close.
+ * tag_bytes > 0: a sealed frame, of which all is checked but the tag. */
+hvd_status_t tcp_control_decode(const uint8_t *bytes, size_t n, uint32_t tag_bytes, uint64_t epoch,
+                                uint64_t sequence, struct tcp_control_frame *ret_frame,
+                                struct error *error);
 
 void tcp_bulk_encode(const struct tcp_bulk_frame *frame, uint8_t ret_head[TCP_BULK_HEAD]);
 hvd_status_t tcp_bulk_decode(const uint8_t head[TCP_BULK_HEAD], uint64_t epoch,

@@ -13,14 +13,17 @@
 
 #include "transport/tcp/tcp.h"
 #include "transport/tcp/tcp_frame.h"
+#include "transport/tcp/tcp_seal.h"
 #include "wire/handshake.h"
 
-#define TCP_ADDRESSES_MAX    8
-#define TCP_FLOWS_MAX        32
-#define TCP_WHY_MAX          320u
-#define TCP_QUEUE_BYTES      (TRANSPORT_MESSAGE_MAX + (64u << 10)) /* control bytes not yet sent */
-#define TCP_INBOX_BYTES      (TCP_CONTROL_HEAD + TRANSPORT_MESSAGE_MAX)
-#define TCP_SCRATCH_BYTES    (64u << 10)
+#define TCP_ADDRESSES_MAX 8
+#define TCP_FLOWS_MAX     32
+#define TCP_WHY_MAX       320u
+#define TCP_QUEUE_BYTES   (TRANSPORT_MESSAGE_MAX + (64u << 10)) /* control bytes not yet sent */
+#define TCP_INBOX_BYTES   (TCP_CONTROL_HEAD + TCP_TAG_BYTES + TRANSPORT_MESSAGE_MAX)
+#define TCP_SCRATCH_BYTES (64u << 10)
+#define TCP_ENCRYPT_MAX   (64u << 10) /* payload of an encrypted frame: each flow has such a buffer \
+                                       */
 #define TCP_ASIDE_BYTES_MAX  (256u << 20) /* set aside for all peers together */
 #define TCP_FORGOTTEN_MAX    16           /* ranges of streams remembered as given up, per peer */
 #define TCP_ACCEPTS_MAX      128          /* unproven connections at one time */
@@ -42,6 +45,7 @@ struct tcp_conn { /* a proven connection, or the place where it will be */
     int fd;
     uint32_t flow; /* 0: control, else bulk flow - 1 */
     bool is_polled, is_write_polled, is_todo;
+    struct tcp_seal seal;
     struct tcp_conn *todo_next;
     /* while connecting, dialer's side */
     int32_t dialing; /* pending sockets for this place */
@@ -73,9 +77,10 @@ struct tcp_aside { /* a transfer that came before its receive, while another str
 struct tcp_flow_out {
     struct transport_req *head, *tail; /* the head is being sent */
     bool is_framed;                    /* a frame is under way */
-    uint8_t frame_head[TCP_BULK_HEAD];
+    uint8_t frame_head[TCP_BULK_HEAD + TCP_TAG_BYTES];
     uint32_t head_done, length, done;
     const uint8_t *payload;
+    uint8_t *encrypted;    /* TCP_ENCRYPT_MAX bytes, or NULL */
     uint8_t *rest;         /* own copy of the rest of a frame whose request was cancelled */
     bool is_cancelled;     /* the frame under way has no request any more */
     bool is_abort_pending; /* then tell the peer that the transfer ends here */
@@ -86,7 +91,8 @@ struct tcp_flow_out {
 struct tcp_flow_in {
     struct transport_req *posted, *posted_last; /* oldest first */
     struct tcp_aside *asides, *asides_last;     /* oldest first; the last one may be growing */
-    uint8_t frame_head[TCP_BULK_HEAD];
+    uint8_t frame_head[TCP_BULK_HEAD + TCP_TAG_BYTES];
+    uint8_t tag[TCP_TAG_BYTES]; /* of the frame under way; the next head may be in frame_head */
     uint32_t head_done;
     bool is_framed;   /* the head is decoded; payload follows */
     bool is_transfer; /* a transfer is under way; it goes to the one below that is set, if any */
@@ -135,6 +141,9 @@ struct tcp {
     struct transport base; /* first */
     int32_t rank;
     int32_t flow_count;
+    enum tcp_security security;
+    struct cipher cipher; /* loaded if `security` needs it */
+    uint32_t tag_bytes;   /* behind every head: 0 or TCP_TAG_BYTES */
     int64_t timeout_ns;
     uint64_t epoch;
     int poll;     /* ours */

@@ -63,6 +63,33 @@ static void queue_add(struct tcp_control *control, const void *bytes, size_t n)
     control->out_end += n;
 }
 
+/* Head, tag and payload into the queue, for which there is room: the payload has to be copied for
+ * encryption anyway. */
+static hvd_status_t send_sealed(struct tcp_peer *peer, const uint8_t *head, const void *bytes,
+                                size_t n)
+{
+    struct tcp_control *control = &peer->control;
+    struct tcp_seal *seal = &control->conn.seal;
+    uint8_t *tag = control->out + control->out_end + TCP_CONTROL_HEAD;
+    uint8_t *payload = tag + TCP_TAG_BYTES;
+
+    if (!tcp_seal_frame(seal, head, TCP_CONTROL_HEAD, bytes, n, payload, tag)) {
+        tcp_peer_fail(peer, HVD_ERR_LINK, "can't be sent to: libcrypto refused to seal a message");
+        return peer->status;
+    }
+    seal->sent++;
+    queue_add(control, head, TCP_CONTROL_HEAD);
+    control->out_end += TCP_TAG_BYTES;
+    if (seal->is_encrypting)
+        control->out_end += n;
+    else if (n > 0)
+        queue_add(control, bytes, n);
+    tcp_control_write(peer);
+    if (peer->status == HVD_OK && control->out_begin < control->out_end)
+        tcp_conn_poll(&control->conn, true);
+    return peer->status;
+}
+
 /* Sends what it can of head and payload and queues the rest, for which there is room. */
 static hvd_status_t send_or_queue(struct tcp_peer *peer, uint8_t *head, const void *bytes, size_t n)
 {
@@ -97,20 +124,23 @@ hvd_status_t tcp_control_send(struct tcp_peer *peer, enum tcp_control_type type,
     struct tcp_control *control = &peer->control;
     const struct tcp_control_frame frame = {type, (uint32_t)n, peer->tcp->epoch,
                                             control->send_sequence};
+    const size_t bytes_total = TCP_CONTROL_HEAD + peer->tcp->tag_bytes + n;
     uint8_t head[TCP_CONTROL_HEAD];
 
     if (peer->status != HVD_OK)
         return peer->status;
-    if (!queue_reserve(control, TCP_CONTROL_HEAD + n)) {
+    if (!queue_reserve(control, bytes_total)) {
         tcp_control_write(peer);
         if (peer->status != HVD_OK)
             return peer->status;
-        if (!queue_reserve(control, TCP_CONTROL_HEAD + n))
+        if (!queue_reserve(control, bytes_total))
             return HVD_AGAIN;
     }
-    tcp_control_encode(&frame, bytes, head);
+    tcp_control_encode(&frame, peer->tcp->tag_bytes > 0 ? NULL : bytes, head);
     control->send_sequence++;
     control->sent_ns = peer->tcp->now_ns;
+    if (peer->tcp->tag_bytes > 0)
+        return send_sealed(peer, head, bytes, n);
     return send_or_queue(peer, head, bytes, n);
 }
 
@@ -138,18 +168,37 @@ bool tcp_control_write(struct tcp_peer *peer)
     return is_moved;
 }
 
+/* Decrypts the payload in place. */
+static hvd_status_t open_frame(struct tcp_peer *peer, const struct tcp_control_frame *frame,
+                               uint8_t *bytes, struct error *error)
+{
+    struct tcp_seal *seal = &peer->control.conn.seal;
+
+    if (peer->tcp->tag_bytes == 0)
+        return HVD_OK;
+    tcp_open_begin(seal, bytes, TCP_CONTROL_HEAD);
+    tcp_open_update(seal, bytes + TCP_CONTROL_HEAD + TCP_TAG_BYTES, frame->length);
+    if (tcp_open_end(seal, bytes + TCP_CONTROL_HEAD))
+        return HVD_OK;
+    return error_set(error, HVD_ERR_CORRUPT, "sent a message that is not authentic");
+}
+
 /* Delivers one frame from `bytes`; its size, or 0 when there is no whole one or the link failed. */
-static size_t deliver(struct tcp_peer *peer, const uint8_t *bytes, size_t n)
+static size_t deliver(struct tcp_peer *peer, uint8_t *bytes, size_t n)
 {
     struct tcp *tcp = peer->tcp;
+    const size_t payload_at = TCP_CONTROL_HEAD + tcp->tag_bytes;
     struct tcp_control_frame frame;
     struct error error;
     hvd_status_t status = HVD_OK;
 
     error_clear(&error);
-    status = tcp_control_decode(bytes, n, tcp->epoch, peer->control.recv_sequence, &frame, &error);
+    status = tcp_control_decode(bytes, n, tcp->tag_bytes, tcp->epoch, peer->control.recv_sequence,
+                                &frame, &error);
     if (status == HVD_AGAIN)
         return 0;
+    if (status == HVD_OK)
+        status = open_frame(peer, &frame, bytes, &error);
     if (status != HVD_OK) {
         tcp_peer_fail(peer, status, error.text);
         tcp_conn_close(&peer->control.conn);
@@ -163,12 +212,12 @@ static size_t deliver(struct tcp_peer *peer, const uint8_t *bytes, size_t n)
         return 0;
     case TCP_CONTROL_MESSAGE:
         if (tcp->base.events.message != NULL)
-            tcp->base.events.message(tcp->base.events.ctx, peer->rank, bytes + TCP_CONTROL_HEAD,
+            tcp->base.events.message(tcp->base.events.ctx, peer->rank, bytes + payload_at,
                                      frame.length);
         break;
     case TCP_CONTROL_HEARTBEAT: break;
     }
-    return TCP_CONTROL_HEAD + frame.length;
+    return payload_at + frame.length;
 }
 
 static void deliver_all(struct tcp_peer *peer)
