@@ -116,6 +116,8 @@ def allreduce(
     tensor = tf_variable(tensor)
     if process_set.process_set_id is not None:
         process_set.size()  # an unknown set is told here, as a ValueError
+    if op == Adasum:
+        _check_adasum(getattr(tensor, "device", "") or "", process_set)
     with tf.device(device_dense):
         compressed, context = compression.compress(tensor)
         reduced = _allreduce(
@@ -127,10 +129,7 @@ def allreduce(
             process_set=process_set,
             ignore_name_scope=ignore_name_scope,
         )
-        result = compression.decompress(reduced, context)
-    if op == Adasum:
-        _check_adasum(getattr(tensor, "device", "") or "", process_set)
-    return result
+        return compression.decompress(reduced, context)
 
 
 def _grouped_slices(slices, op, ignore_name_scope, process_set):
@@ -174,6 +173,9 @@ def grouped_allreduce(
             results[index] = result
     if not dense:
         return results
+    if op == Adasum:
+        for index in dense:
+            _check_adasum(getattr(tensors[index], "device", "") or "", process_set)
     with tf.device(device_dense):
         pairs = [compression.compress(tf_variable(tensors[i])) for i in dense]
         reduced = _grouped_allreduce(
@@ -187,9 +189,6 @@ def grouped_allreduce(
         )
         for index, result, (_, context) in zip(dense, reduced, pairs, strict=True):
             results[index] = compression.decompress(result, context)
-    if op == Adasum:
-        for index in dense:
-            _check_adasum(getattr(tensors[index], "device", "") or "", process_set)
     return results
 
 

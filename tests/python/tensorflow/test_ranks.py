@@ -17,6 +17,11 @@ def test_ops_without_native_ones(run_ranks):
     run_ranks("ranks_ops.py", 2, FALLBACK)
 
 
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_contract(run_ranks, ranks):
+    run_ranks("ranks_contract.py", ranks)
+
+
 def test_gradients(run_ranks):
     run_ranks("ranks_gradients.py", 2)
 
