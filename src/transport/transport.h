@@ -90,6 +90,10 @@ struct transport_ops {
     /* May be NULL. Streams [first, first + count) of `peer` were given up and are never used again
      * (a reset backend): what came or still comes on them unawaited is thrown away, not kept. */
     void (*bulk_forget)(struct transport *t, int32_t peer, uint32_t first, uint32_t count);
+
+    /* NULL: sleep_begin() keeps its promise. Else nothing rings, and whoever sleeps must look again
+     * after at most so long. */
+    int64_t (*poll_ns)(struct transport *t);
 };
 
 struct transport { /* every implementation starts with this */

@@ -235,6 +235,10 @@ hvd_status_t mpi_lib_init(struct mpi_lib *lib, bool is_single, struct error *err
     code =
         lib->abi->init_thread(lib, is_single ? MPI_LEVEL_SINGLE : MPI_LEVEL_MULTIPLE, &lib->level);
     lib->is_ours = code == 0;
+    if (lib->is_ours) { /* some errors are of no communicator and go to one of these */
+        lib->abi->comm_errors_return(lib, lib->comm_world);
+        lib->abi->comm_errors_return(lib, lib->comm_self);
+    }
     return mpi_lib_error(lib, "MPI_Init_thread", code, error);
 }
 
