@@ -15,6 +15,7 @@
 #define BUSY_MIN_NS    200000LL
 #define EVENTS_AT_ONCE 16
 #define GRACE_NS       2000000LL
+#define POLL_WAITED_NS 100000LL /* between looks at a transport that does not ring, ops pending */
 
 static inline void cpu_pause(void)
 {
@@ -178,7 +179,7 @@ hvd_status_t driver_wait(struct driver *d, struct ticket *ticket, int64_t timeou
             break;
         }
         uint32_t seen = atomic_load(&d->turn);
-        if (pthread_mutex_trylock(&d->token) == 0) {
+        if (!d->is_background_only && pthread_mutex_trylock(&d->token) == 0) {
             drive(d, ticket, deadline_ns);
             seen = atomic_load(&d->turn);
             give_back(d);
@@ -192,7 +193,7 @@ hvd_status_t driver_wait(struct driver *d, struct ticket *ticket, int64_t timeou
 
 void driver_help(struct driver *d)
 {
-    if (pthread_mutex_trylock(&d->token) != 0)
+    if (d->is_background_only || pthread_mutex_trylock(&d->token) != 0)
         return;
     disarm(d);
     turn(d);
@@ -202,16 +203,39 @@ void driver_help(struct driver *d)
 void driver_submitted(struct driver *d, bool is_waited)
 {
     atomic_thread_fence(memory_order_seq_cst);
-    if (!is_waited && atomic_load_explicit(&d->is_idle, memory_order_relaxed) &&
+    if ((!is_waited || d->is_background_only) &&
+        atomic_load_explicit(&d->is_idle, memory_order_relaxed) &&
         atomic_exchange(&d->is_idle, false))
         ring(d);
 }
 
 /* ---- the background thread ---- */
 
-static int64_t sleep_limit(struct driver *d, int64_t now_ns)
+/* Is a caller there that does the work itself? */
+static bool is_helped(struct driver *d)
+{
+    return !d->is_background_only && atomic_load(&d->engine->waiters) > 0;
+}
+
+/* How soon to look at transports that do not ring; IDLE_NS: there are none. */
+static int64_t poll_limit(struct driver *d)
 {
     int64_t limit = IDLE_NS;
+    for (int32_t i = 0; i < d->transport_count; i++) {
+        const struct transport_ops *ops = d->transports[i]->ops;
+        if (ops->poll_ns == NULL)
+            continue;
+        int64_t poll_ns = ops->poll_ns(d->transports[i]);
+        if (atomic_load(&d->engine->in_flight) > 0 && poll_ns > POLL_WAITED_NS)
+            poll_ns = POLL_WAITED_NS;
+        limit = poll_ns < limit ? poll_ns : limit;
+    }
+    return limit;
+}
+
+static int64_t sleep_limit(struct driver *d, int64_t now_ns)
+{
+    int64_t limit = poll_limit(d);
     int64_t deadline = engine_deadline_ns(d->engine);
     if (deadline != INT64_MAX)
         limit = deadline - now_ns < limit ? deadline - now_ns : limit;
@@ -238,7 +262,7 @@ static void work(struct driver *d)
         bool is_running = false;
         for (int32_t i = 0; i < d->engine->member_count; i++)
             is_running |= d->engine->members[i]->run.is_active;
-        if (!is_running || atomic_load(&d->engine->waiters) > 0)
+        if (!is_running || is_helped(d))
             return;
         if (idle_since_ns == 0)
             idle_since_ns = os_now_ns(d->os);
@@ -282,10 +306,10 @@ static void *background(void *arg)
         if (limit > 0 && atomic_load(&d->engine->in_flight) == 0)
             atomic_store(&d->is_idle, true);
         pthread_mutex_unlock(&d->token);
-        if (has_waiters && atomic_load(&d->engine->waiters) > 0 && !is_quiet)
+        if (has_waiters && is_helped(d) && !is_quiet)
             turn_wake(d);
         atomic_thread_fence(memory_order_seq_cst);
-        if (atomic_load(&d->engine->queued) > 0 && atomic_load(&d->engine->waiters) == 0)
+        if (atomic_load(&d->engine->queued) > 0 && !is_helped(d))
             limit = 0;
         if (limit > 0)
             d->os->poll_wait(d->os->ctx, d->poll_fd, events, EVENTS_AT_ONCE, limit);

@@ -6,6 +6,9 @@
  * and sleeps until its ticket is complete. The background thread works only when nobody waits: it
  * sleeps on the poller, woken by peers' bells, sockets, its own bell, or a deadline.
  *
+ * A transport may have nothing to sleep on (poll_ns in its table): then every sleep is short. And
+ * one may have to be called by one thread only (is_background_only): then nobody lends a hand.
+ *
  * The wait ladder: spin (as long as there are cores for all ranks of the host), then yield, then
  * sleep. Thread: as said.  Start reading at driver_wait() and background(). */
 #ifndef HVD_API_DRIVER_H
@@ -35,6 +38,7 @@ struct driver {
     _Atomic bool is_grace;     /* the background thread sleeps briefly, unarmed: a caller works */
     _Atomic int64_t helped_ns; /* when a caller last gave the token back */
     bool is_armed;             /* token: peers ring when something comes */
+    bool is_background_only;   /* set before driver_start(): callers never take the token */
     uint64_t completions_told;
     _Atomic uint64_t sleeps, wakeups; /* of waiters; of the background thread */
 };

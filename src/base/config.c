@@ -116,7 +116,12 @@ const struct config_row config_rows[] = {
     ROW("CONTROLLER", CONFIG_TEXT, "", controller, "control plane: mpi or gloo; empty: choose"),
     ROW("CPU_OPERATIONS", CONFIG_TEXT, "", cpu_operations,
         "data plane for CPU tensors: mpi, gloo or ccl; empty: choose"),
-    ROW("SHM_DISABLE", CONFIG_BOOL, "0", shm_disable, "use TCP between ranks of one host, too"),
+    ROW("MPI_LIBRARY", CONFIG_TEXT, "", mpi_library,
+        "file of the MPI library; empty: the one in the process or of the launcher"),
+    ROW("MPI_THREADS_DISABLE", CONFIG_BOOL, "0", mpi_threads_disable,
+        "start MPI for one thread only; the engine's thread then does all of the work"),
+    ROW("SHM_DISABLE", CONFIG_BOOL, "0", shm_disable,
+        "use TCP (under MPI: MPI) between ranks of one host, too"),
     EXACT("CMA", "-1", cma, -1, 1, "read peers' memory directly: -1 measure, 0 never, 1 always"),
     NUMBER("ARENA_MAX", CONFIG_INT, "0", arena_max_bytes, 0, BYTES_MAX,
            "address space for shared tensors in bytes per rank; 0: by memory size"),
@@ -158,8 +163,8 @@ const size_t config_row_count = sizeof config_rows / sizeof config_rows[0];
 
 /* Accepted for scripts written for other builds; setting one is told once. */
 static const char *const names_without_effect[] = {
-    "HOROVOD_MPI_THREADS_DISABLE",     "HOROVOD_NUM_NCCL_STREAMS", "HOROVOD_BATCH_D2D_MEMCOPIES",
-    "HOROVOD_ENABLE_ASYNC_COMPLETION", "HOROVOD_CCL_CACHE",        "HOROVOD_DISABLE_NVTX_RANGES",
+    "HOROVOD_NUM_NCCL_STREAMS", "HOROVOD_BATCH_D2D_MEMCOPIES", "HOROVOD_ENABLE_ASYNC_COMPLETION",
+    "HOROVOD_CCL_CACHE",        "HOROVOD_DISABLE_NVTX_RANGES",
 };
 
 /* Read, but nothing here acts on them; another value than the default is told once, with why. */

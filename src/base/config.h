@@ -54,6 +54,8 @@ struct config {
 
     /* transports and back ends */
     char controller[32], cpu_operations[32];
+    char mpi_library[CONFIG_TEXT_MAX];
+    bool mpi_threads_disable;
     bool shm_disable;        /* HOROVOD_SHM_DISABLE: TCP also on one host (tests) */
     int64_t cma;             /* HOROVOD_CMA: -1 measure, 0 never, 1 always */
     int64_t arena_max_bytes; /* HOROVOD_ARENA_MAX: address space reserved per rank, 0 = by memory
