@@ -212,6 +212,10 @@ PyObject *native_alloc(PyObject *module, PyObject *const *args, Py_ssize_t count
         }
     }
     void *data = bytes > 0 ? hvd_alloc(bytes) : NULL;
+    if (data != NULL && !hvd_is_shared(data, bytes)) {
+        hvd_free(data); /* nobody to share with: the framework's own memory is as good */
+        data = NULL;
+    }
     if (data == NULL)
         Py_RETURN_NONE;
     struct life *life = life_enter(native_state(module));

@@ -150,8 +150,9 @@ HVD_API hvd_status_t
 hvd_init(const hvd_config_t *config); /* config may be NULL; HVD_OK if already up */
 HVD_API void hvd_shutdown(void);      /* collective; no-op if not up */
 HVD_API bool hvd_is_initialized(void);
-HVD_API const char *
-hvd_last_error(void); /* why the last call of this thread failed; "" if it did not */
+/* Why the last call of this thread that returns a status failed; "" if it did not. For an op that
+ * failed hvd_wait() and hvd_poll() put its text here, too. */
+HVD_API const char *hvd_last_error(void);
 HVD_API const char *hvd_status_name(hvd_status_t status); /* "mismatch", "peer dead", ... */
 HVD_API hvd_status_class_t hvd_status_class(hvd_status_t status);
 HVD_API size_t hvd_dtype_bytes(hvd_dtype_t dtype);
@@ -201,9 +202,12 @@ HVD_API hvd_status_t hvd_result_splits(hvd_handle_t handle, int32_t index,
 HVD_API int32_t hvd_result_rank(hvd_handle_t handle); /* join: the global rank that joined last */
 
 /* ---- memory that peers on this host can reach ---- */
-HVD_API void *
-hvd_alloc(size_t bytes);          /* 64-byte aligned, zeroed; NULL when full or not initialised */
-HVD_API void hvd_free(void *ptr); /* of hvd_alloc() or hvd_result_take(); NULL is fine */
+/* 64-byte aligned, zeroed; gone after shutdown. NULL when full or not initialised. Without shared
+ * memory (a world of one, HOROVOD_SHM_DISABLE) it is ordinary memory; hvd_is_shared() tells. */
+HVD_API void *hvd_alloc(size_t bytes);
+/* Of hvd_alloc() or hvd_result_take(), also after shutdown; NULL and unknown pointers are left
+ * alone. */
+HVD_API void hvd_free(void *ptr);
 /* Makes a buffer of your own reachable as it is: its pages move into the arena at the addresses
  * where they are, contents kept, so that collectives need not copy it. Address and length must be
  * multiples of the page (4096), the memory private and anonymous (aligned_alloc, mmap), and nobody

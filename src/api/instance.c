@@ -16,6 +16,7 @@ struct instance {
     uint8_t key[32]; /* a key can be read only once; later lives use it again */
     bool has_key;
     bool is_fork_watched;
+    struct memory memory; /* outlives worlds: results may be freed after shutdown */
 };
 
 static struct instance instance = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -30,6 +31,11 @@ struct error *instance_error(void)
 const char *hvd_last_error(void)
 {
     return last_error.text;
+}
+
+struct memory *instance_memory(void)
+{
+    return &instance.memory;
 }
 
 struct world *instance_enter(void)
@@ -51,6 +57,7 @@ static void on_fork_child(void)
     atomic_store(&instance.world, NULL);
     atomic_store(&instance.users, 0);
     pthread_mutex_init(&instance.lock, NULL);
+    memory_forked(&instance.memory);
 }
 
 hvd_status_t hvd_init(const hvd_config_t *config)
@@ -63,6 +70,7 @@ hvd_status_t hvd_init(const hvd_config_t *config)
                          config->struct_size, sizeof *config);
     pthread_mutex_lock(&instance.lock);
     if (!instance.is_fork_watched) {
+        memory_init(&instance.memory, os_host());
         pthread_atfork(NULL, NULL, on_fork_child);
         instance.is_fork_watched = true;
     }

@@ -8,10 +8,12 @@
 #ifndef HVD_API_INSTANCE_H
 #define HVD_API_INSTANCE_H
 
+#include "api/memory.h"
 #include "api/world.h"
 
 struct world *instance_enter(void); /* NULL and an error text: not initialised */
 void instance_leave(void);
 struct error *instance_error(void); /* this thread's last error, emptied */
+struct memory *instance_memory(void);
 
 #endif

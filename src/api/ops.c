@@ -121,8 +121,18 @@ static hvd_status_t ticket_status(const struct ticket *ticket)
     return (hvd_status_t)atomic_load_explicit(&ticket->state, memory_order_acquire);
 }
 
+static void ticket_ended(struct world *world, struct ticket *ticket, hvd_status_t status,
+                         struct error *error)
+{
+    if (status != HVD_OK)
+        error_set(error, status, "%s",
+                  ticket->error != NULL ? ticket->error->text : hvd_status_name(status));
+    engine_ticket_seen(world->engine, ticket);
+}
+
 hvd_status_t hvd_poll(hvd_handle_t handle)
 {
+    struct error *error = instance_error();
     struct world *world = NULL;
     struct ticket *ticket = ticket_enter(handle, &world);
     if (ticket == NULL)
@@ -132,13 +142,14 @@ hvd_status_t hvd_poll(hvd_handle_t handle)
         driver_help(
             &world->driver); /* what it brings is told by the next poll: never done at once */
     else
-        engine_ticket_seen(world->engine, ticket);
+        ticket_ended(world, ticket, status, error);
     instance_leave();
     return status;
 }
 
 hvd_status_t hvd_wait(hvd_handle_t handle, int64_t timeout_ms)
 {
+    struct error *error = instance_error();
     struct world *world = NULL;
     struct ticket *ticket = ticket_enter(handle, &world);
     if (ticket == NULL)
@@ -146,7 +157,10 @@ hvd_status_t hvd_wait(hvd_handle_t handle, int64_t timeout_ms)
     hvd_status_t status = driver_wait(&world->driver, ticket, timeout_ms);
     if (status == HVD_OK) {
         status = ticket_status(ticket);
-        engine_ticket_seen(world->engine, ticket);
+        ticket_ended(world, ticket, status, error);
+    } else {
+        error_set(error, status, "Handle %lld has not ended within %lld ms.", (long long)handle,
+                  (long long)timeout_ms);
     }
     instance_leave();
     return status;
@@ -183,7 +197,14 @@ static struct op *result_enter(hvd_handle_t handle, int32_t index)
     struct ticket *ticket = ticket_enter(handle, &world);
     if (ticket == NULL)
         return NULL;
-    if (ticket_status(ticket) == HVD_IN_PROGRESS || index < 0 || index >= ticket->count) {
+    bool is_ended = ticket_status(ticket) != HVD_IN_PROGRESS;
+    if (!is_ended || index < 0 || index >= ticket->count) {
+        if (is_ended)
+            error_set(instance_error(), HVD_ERR_INVALID, "Handle %lld has %d results, not %d.",
+                      (long long)handle, ticket->count, index);
+        else
+            error_set(instance_error(), HVD_ERR_INVALID, "Handle %lld has not ended yet.",
+                      (long long)handle);
         instance_leave();
         return NULL;
     }
@@ -193,9 +214,10 @@ static struct op *result_enter(hvd_handle_t handle, int32_t index)
 hvd_status_t hvd_result_shape(hvd_handle_t handle, int32_t index, int32_t *ret_ndim,
                               int64_t ret_shape[HVD_DIMS_MAX])
 {
+    instance_error();
     struct op *op = result_enter(handle, index);
     if (op == NULL)
-        return HVD_ERR_INVALID;
+        return ticket_refused();
     *ret_ndim = op->ndim;
     memcpy(ret_shape, op->shape, sizeof op->shape);
     if (op->ndim > 0 &&
@@ -221,19 +243,26 @@ void *hvd_result_take(hvd_handle_t handle, int32_t index)
     if (op == NULL)
         return NULL;
     void *data = op->result;
-    op->result = NULL;
+    if (data != NULL && !memory_lend(instance_memory(), data))
+        data = NULL; /* it stays with the handle */
+    else
+        op->result = NULL;
     instance_leave();
     return data;
 }
 
 hvd_status_t hvd_result_splits(hvd_handle_t handle, int32_t index, int32_t *ret_splits)
 {
+    struct error *error = instance_error();
     struct op *op = result_enter(handle, index);
     if (op == NULL)
-        return HVD_ERR_INVALID;
+        return ticket_refused();
     bool has_splits = op->recv_splits != NULL;
     if (has_splits)
-        memcpy(ret_splits, op->recv_splits, (size_t)op->set->size * sizeof *ret_splits);
+        memcpy(ret_splits, op->recv_splits, (size_t)op->set_size * sizeof *ret_splits);
+    else
+        error_set(error, HVD_ERR_INVALID, "Handle %lld is no alltoall that has received splits.",
+                  (long long)handle);
     instance_leave();
     return has_splits ? HVD_OK : HVD_ERR_INVALID;
 }
@@ -400,7 +429,8 @@ void *hvd_alloc(size_t bytes)
     struct world *world = instance_enter();
     if (world == NULL)
         return NULL;
-    void *ptr = world->shm != NULL ? shm_heap_alloc(world->shm, bytes) : NULL;
+    void *ptr = world->shm != NULL ? shm_heap_alloc(world->shm, bytes)
+                                   : memory_alloc(instance_memory(), bytes);
     instance_leave();
     return ptr;
 }
@@ -408,14 +438,11 @@ void *hvd_alloc(size_t bytes)
 void hvd_free(void *ptr)
 {
     struct world *world = instance_enter();
-    bool is_arena =
-        world != NULL && world->shm != NULL && shm_offset(world->shm, ptr, 1) != UINT64_MAX;
-    if (is_arena)
-        shm_heap_free(world->shm, ptr);
-    else
-        os_free(os_host(), ptr);
+    if (world != NULL && world->shm != NULL)
+        shm_heap_free(world->shm, ptr); /* minds its own only */
     if (world != NULL)
         instance_leave();
+    memory_free(instance_memory(), ptr);
 }
 
 hvd_status_t hvd_register(void *ptr, size_t bytes)
@@ -459,7 +486,9 @@ hvd_status_t hvd_timeline_start(const char *path, bool mark_cycles)
     hvd_status_t status = HVD_OK;
     if (world == NULL)
         return error_set(error, HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
-    if (world->config.timeline[0] == '\0')
+    if (path == NULL || path[0] == '\0')
+        status = error_set(error, HVD_ERR_INVALID, "The timeline needs the name of a file.");
+    else if (world->config.timeline[0] == '\0')
         status = error_set(error, HVD_ERR_CONFIG,
                            "Set HOROVOD_TIMELINE=DYNAMIC to enable dynamic timeline usage.");
     else if (world->engine->timeline != NULL)
@@ -470,9 +499,10 @@ hvd_status_t hvd_timeline_start(const char *path, bool mark_cycles)
 
 hvd_status_t hvd_timeline_stop(void)
 {
+    struct error *error = instance_error();
     struct world *world = instance_enter();
     if (world == NULL)
-        return error_set(instance_error(), HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
+        return error_set(error, HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
     if (world->engine->timeline != NULL)
         timeline_stop(world->engine->timeline);
     instance_leave();

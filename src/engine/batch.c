@@ -24,7 +24,8 @@ static bool is_match(const struct procset *set, const struct entry *a, const str
         return false;
     if (a->kind == HVD_ALLGATHER)
         return true;
-    return a->reduce == b->reduce && a->prescale == b->prescale && a->postscale == b->postscale;
+    return a->reduce == b->reduce && factor_is_same(a->prescale, b->prescale) &&
+           factor_is_same(a->postscale, b->postscale);
 }
 
 /* Bytes the batch takes: for an allgather, what all ranks give. */

@@ -290,7 +290,7 @@ static bool compare_shape_rows(const struct request *a, const struct request *b,
 
 static bool compare_reduction(const struct request *a, const struct request *b, char *t, size_t n)
 {
-    if (a->prescale != b->prescale || a->postscale != b->postscale) {
+    if (!factor_is_same(a->prescale, b->prescale) || !factor_is_same(a->postscale, b->postscale)) {
         snprintf(t, n,
                  "Mismatched prescale and/or postscale factors: One rank sent factors (%g, %g), "
                  "but another rank sent "

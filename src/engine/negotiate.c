@@ -135,8 +135,9 @@ static void up_request(struct procset *set, const struct request *request)
 static bool entry_fits(const struct entry *entry, const struct op *op)
 {
     if (entry->kind != op->kind || entry->dtype != op->dtype || entry->reduce != op->reduce ||
-        entry->prescale != op->prescale || entry->postscale != op->postscale ||
-        entry->root != op->root || entry->ndim != op->ndim)
+        !factor_is_same(entry->prescale, op->prescale) ||
+        !factor_is_same(entry->postscale, op->postscale) || entry->root != op->root ||
+        entry->ndim != op->ndim)
         return false;
     int32_t first = op->kind == HVD_ALLTOALL ? 1 : 0; /* its rows travel with the data */
     for (int32_t i = first; i < op->ndim; i++)

@@ -38,6 +38,12 @@ enum op_state {
     OP_BATCHED    /* in a batch that waits for its turn or runs */
 };
 
+/* Factors agree if they are equal, or neither is a number. */
+static inline bool factor_is_same(double a, double b)
+{
+    return a == b || (a != a && b != b);
+}
+
 struct op {
     struct op *next; /* queue, or list of the set's pending ops */
     struct op *prev;
@@ -58,8 +64,9 @@ struct op {
     void *result;         /* buffer we made for the output, ours until taken */
     int64_t result_dim0;
     int32_t ndim;
-    int32_t index; /* in the ticket */
-    int32_t root;  /* index in the set */
+    int32_t index;    /* in the ticket */
+    int32_t root;     /* index in the set */
+    int32_t set_size; /* of its set, which may be removed before the result is read */
     int32_t device;
     uint32_t group; /* tag of a grouped submit, 0 = none */
     uint32_t flags;

@@ -134,8 +134,9 @@ static bool op_fits(const struct op *op)
 {
     const struct entry *e = op->tensor->entry;
     if (e == NULL || e->plan_batch < 0 || e->is_plan_ready || e->kind != op->kind ||
-        e->dtype != op->dtype || e->reduce != op->reduce || e->prescale != op->prescale ||
-        e->postscale != op->postscale || e->root != op->root || e->ndim != op->ndim)
+        e->dtype != op->dtype || e->reduce != op->reduce ||
+        !factor_is_same(e->prescale, op->prescale) ||
+        !factor_is_same(e->postscale, op->postscale) || e->root != op->root || e->ndim != op->ndim)
         return false;
     return memcmp(e->shape, op->shape, (size_t)e->ndim * sizeof e->shape[0]) == 0;
 }

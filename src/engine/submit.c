@@ -30,6 +30,44 @@ static const char *const kind_prefixes[HVD_KIND_COUNT] = {
 
 /* ---- checks ---- */
 
+#define FLAGS_KNOWN (HVD_OP_AUTO_RELEASE | HVD_OP_NAME_HOLD | HVD_OP_WAITED)
+
+static hvd_status_t check_device(const hvd_tensor_t *tensor, const char *what, struct error *error)
+{
+    if (tensor->device == HVD_DEVICE_CPU)
+        return HVD_OK;
+    return error_set(error, HVD_ERR_UNSUPPORTED,
+                     "The %s is on device %d, but only host memory (device %d) is supported; copy "
+                     "it there first.",
+                     what, tensor->device, HVD_DEVICE_CPU);
+}
+
+/* A described output must be what will be written; one without a shape is taken on trust. */
+static hvd_status_t check_output(const hvd_op_t *op, struct error *error)
+{
+    const hvd_tensor_t *in = &op->input, *out = &op->output;
+    if (op->kind != HVD_ALLREDUCE && op->kind != HVD_BROADCAST)
+        return HVD_OK;
+    if (out->shape == NULL)
+        return HVD_OK;
+    if (out->dtype != in->dtype)
+        return error_set(error, HVD_ERR_INVALID, "%s from %s into %s: the types must be equal.",
+                         kind_titles[op->kind], hvd_dtype_name(in->dtype),
+                         hvd_dtype_name(out->dtype));
+    bool is_same = out->ndim == in->ndim;
+    for (int32_t i = 0; is_same && i < in->ndim; i++)
+        is_same = out->shape[i] == in->shape[i];
+    if (is_same)
+        return HVD_OK;
+    char have[256], want[256];
+    shape_format(in->ndim, in->shape, want, sizeof want);
+    shape_format(out->ndim < 0 || out->ndim > HVD_DIMS_MAX ? 0 : out->ndim, out->shape, have,
+                 sizeof have);
+    return error_set(error, HVD_ERR_INVALID,
+                     "%s of a tensor of shape %s needs an output of that shape, not %s.",
+                     kind_titles[op->kind], want, have);
+}
+
 static hvd_status_t check_shape(const hvd_op_t *op, int64_t *ret_count, struct error *error)
 {
     const hvd_tensor_t *t = &op->input;
@@ -52,7 +90,10 @@ static hvd_status_t check_shape(const hvd_op_t *op, int64_t *ret_count, struct e
         *ret_count > 0)
         return error_set(error, HVD_ERR_INVALID, "%s needs memory for its output.",
                          kind_titles[op->kind]);
-    return HVD_OK;
+    hvd_status_t status = check_device(t, "input", error);
+    if (status == HVD_OK && op->output.data != NULL)
+        status = check_device(&op->output, "output", error);
+    return status == HVD_OK ? check_output(op, error) : status;
 }
 
 static hvd_status_t check_splits(const hvd_op_t *op, int32_t set_size, struct error *error)
@@ -64,6 +105,11 @@ static hvd_status_t check_splits(const hvd_op_t *op, int32_t set_size, struct er
                 error, HVD_ERR_INVALID,
                 "splits not provided, but first dimension of tensor is not an even multiple of the "
                 "number of workers.");
+        if (rows / set_size > INT32_MAX)
+            return error_set(error, HVD_ERR_LIMIT,
+                             "%lld rows for each rank are more than the %d that splits can say; "
+                             "reshape the tensor to fewer rows.",
+                             (long long)(rows / set_size), INT32_MAX);
         return HVD_OK;
     }
     if (op->splits_count != set_size)
@@ -207,6 +253,7 @@ static hvd_status_t op_fill(struct op *o, const hvd_op_t *op, struct procset *se
 {
     const struct os *os = set->engine->os;
     o->set = set;
+    o->set_size = set->size;
     o->kind = (uint8_t)op->kind;
     o->dtype = (uint8_t)op->input.dtype;
     o->reduce = (uint8_t)op->reduce;
@@ -290,6 +337,8 @@ static hvd_status_t prepare(struct engine *engine, const hvd_op_t *op, struct ti
                          sizeof *op);
     if ((unsigned)op->kind >= HVD_KIND_COUNT)
         return error_set(error, HVD_ERR_INVALID, "Unknown kind of operation: %d.", (int)op->kind);
+    if ((op->flags & ~(uint32_t)FLAGS_KNOWN) != 0)
+        return error_set(error, HVD_ERR_INVALID, "Unknown flags of an operation: 0x%x.", op->flags);
     hvd_status_t status = check_shape(op, &count, error);
     if (status == HVD_OK)
         status = check_set(engine, op, &set, &root, error);

@@ -153,4 +153,22 @@ static inline int mp_run(int size, mp_body body, void *arg)
     return mp_run_with(size, body, arg, NULL);
 }
 
+/* On the given numbers of ranks ("1 2 3 4"), or on those of HVD_TEST_SIZES. Gives the failures. */
+static inline int mp_run_sizes(const char *sizes, mp_body body, void *arg,
+                               const struct mp_options *options)
+{
+    int failed = 0;
+    const char *wanted = getenv("HVD_TEST_SIZES");
+    if (wanted != NULL && wanted[0] != '\0')
+        sizes = wanted;
+    for (char *end = NULL; *sizes != '\0'; sizes = end) {
+        long size = strtol(sizes, &end, 10);
+        if (end == sizes || size < 1 || size > MP_RANKS_MAX)
+            return failed + 1;
+        failed += mp_run_with((int)size, body, arg, options);
+        end += strspn(end, " ,");
+    }
+    return failed;
+}
+
 #endif

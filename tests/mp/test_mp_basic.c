@@ -361,18 +361,9 @@ static int body_careless(int rank, int size, void *arg)
     return 0;
 }
 
-/* HVD_TEST_SIZES="8 16" runs other numbers of ranks. */
 static void run_all(mp_body body, const struct mp_options *options)
 {
-    const char *sizes = getenv("HVD_TEST_SIZES");
-    if (sizes == NULL || sizes[0] == '\0')
-        sizes = "1 2 3 4";
-    for (char *end = NULL; *sizes != '\0'; sizes = end) {
-        long size = strtol(sizes, &end, 10);
-        assert_true(end != sizes && size >= 1 && size <= MP_RANKS_MAX);
-        assert_int_equal(mp_run_with((int)size, body, NULL, options), 0);
-        end += strspn(end, " ,");
-    }
+    assert_int_equal(mp_run_sizes("1 2 3 4", body, NULL, options), 0);
 }
 
 #define TEST(name)                                                                                 \
