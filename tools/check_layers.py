@@ -48,6 +48,8 @@ ALLOWED = {
     ),
     # The native backend reduces in place from peers' arenas, which only shm has.
     "src/backend/native": ("src/transport/shm",),
+    # The MPI backend calls the library that the MPI transport has found.
+    "src/backend/mpi": ("src/transport/mpi",),
     "src/engine": (*BELOW_ENGINE, "src/transport/*", "src/backend/*", "src/device/*"),
     "src/api": (
         *BELOW_ENGINE,
