@@ -141,8 +141,12 @@ typedef struct hvd_config {
     const int32_t *const *process_sets; /* static sets: rank lists */
     const int32_t *process_set_sizes;
     int32_t process_set_count;
-    const int32_t *ranks; /* a sub-world: these world ranks only */
+    const int32_t *ranks; /* a sub-world: these world ranks only (under MPI; else ignored) */
     int32_t rank_count;
+    /* An array of MPI_Comm of the MPI library in this process: the first is the world, each further
+     * one defines a process set. MPI must have been initialised by the caller. */
+    const void *mpi_comms;
+    int32_t mpi_comm_count;
 } hvd_config_t;
 
 /* ---- life ---- */

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define DRAIN_NS 1000000
@@ -16,6 +17,8 @@ struct instance {
     uint8_t key[32]; /* a key can be read only once; later lives use it again */
     bool has_key;
     bool is_fork_watched;
+    bool is_exit_watched;
+    struct mpi_process mpi;
     struct memory memory; /* outlives worlds: results may be freed after shutdown */
 };
 
@@ -60,6 +63,16 @@ static void on_fork_child(void)
     memory_forked(&instance.memory);
 }
 
+/* MPI must be finalized after the last life, and there may always be one more. */
+static void on_exit_finalize(void)
+{
+    const struct os *os = os_host();
+    if (instance.mpi.lib == NULL || instance.mpi.pid != os->pid(os->ctx))
+        return;
+    hvd_shutdown();
+    mpi_process_end(os, &instance.mpi);
+}
+
 hvd_status_t hvd_init(const hvd_config_t *config)
 {
     struct error *error = instance_error();
@@ -77,10 +90,12 @@ hvd_status_t hvd_init(const hvd_config_t *config)
     if (atomic_load(&instance.world) == NULL) {
         struct world *world = NULL;
         status = world_create(os_host(), config, instance.has_key ? instance.key : NULL,
-                              ++instance.lives, &world, error);
+                              ++instance.lives, &instance.mpi, &world, error);
+        if (instance.mpi.lib != NULL && instance.mpi.lib->is_ours && !instance.is_exit_watched)
+            instance.is_exit_watched = atexit(on_exit_finalize) == 0;
         if (status == HVD_OK) {
             memcpy(instance.key, world->key, sizeof instance.key);
-            instance.has_key = world->place.size > 1;
+            instance.has_key = world->place.size > 1 && world->mpi_lib == NULL;
             atomic_store(&instance.world, world);
         }
     }

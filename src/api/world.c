@@ -10,6 +10,7 @@
 #include "base/codec.h"
 #include "base/sha256.h"
 #include "engine/timeline.h"
+#include "transport/mpi/mpi.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
 #include "wire/key.h"
@@ -316,6 +317,9 @@ static hvd_status_t exchange(struct world *world, const uint8_t *mine, size_t n,
     struct store_client *client = NULL;
     struct error trouble;
     hvd_status_t status;
+    if (world->mpi_lib != NULL)
+        return mpi_world_exchange(os, world->mpi_lib, world->mpi_comm, &world->place, mine, n,
+                                  deadline_ns, ret_blobs, ret_offsets, error);
     for (;;) {
         error_clear(&trouble);
         status = dial(world, deadline_ns, &client, &trouble);
@@ -329,7 +333,7 @@ static hvd_status_t exchange(struct world *world, const uint8_t *mine, size_t n,
             break;
         os->sleep_ns(os->ctx, HANDOVER_NS);
     }
-    return status == HVD_OK ? HVD_OK : error_set(error, status, "%s", trouble.text);
+    return error_set(error, status, "%s", trouble.text);
 }
 
 static hvd_status_t meet(struct world *world, const struct endpoint *self,
@@ -405,7 +409,7 @@ static hvd_status_t connect_all(struct world *world, struct error *error)
         struct transport *shm = world->shm != NULL ? shm_transport(world->shm) : NULL;
         if (is_here && shm != NULL && shm->ops->reaches(shm, i))
             world->routes[i] = shm;
-        else if (is_here || world->tcp == NULL)
+        else if (is_here || (world->tcp == NULL && world->mpi == NULL))
             status = error_set(error, HVD_ERR_LINK,
                                "%s %s but its memory can't be shared. Set HOROVOD_SHM_DISABLE=1 to "
                                "use TCP instead.",
@@ -417,9 +421,12 @@ static hvd_status_t connect_all(struct world *world, struct error *error)
     if (status == HVD_OK && world->tcp != NULL)
         status = tcp_connect(world->tcp, world->endpoints, size, wanted, world->key, world->epoch,
                              world->poll_fd, &events, error);
+    if (status == HVD_OK && world->mpi != NULL)
+        mpi_connect(world->mpi, wanted, &events);
     for (int32_t i = 0; status == HVD_OK && i < size; i++)
         if (wanted[i])
-            world->routes[i] = tcp_transport(world->tcp);
+            world->routes[i] =
+                world->mpi != NULL ? mpi_transport(world->mpi) : tcp_transport(world->tcp);
     os_free(os, wanted);
     return status;
 }
@@ -491,6 +498,28 @@ static hvd_status_t settle_key(struct world *world, const hvd_config_t *e, const
     return HVD_OK;
 }
 
+/* HVD_AGAIN: this is no job of MPI's. */
+static hvd_status_t settle_mpi(struct world *world, const hvd_config_t *e, struct error *error)
+{
+    struct error trouble = {0};
+    enum mpi_wish wish = mpi_world_wish(world->os, &world->config, e);
+    if (wish == MPI_WISH_NO)
+        return HVD_AGAIN;
+    hvd_status_t status = mpi_world_join(world->os, &world->config, &world->log, e, wish,
+                                         world->process, &world->place, &world->mpi_comm, &trouble);
+    if (status == HVD_AGAIN)
+        LOG_AT(&world->log, LOG_INFO, "Doing without MPI: %s", trouble.text);
+    if (status != HVD_OK)
+        return status == HVD_AGAIN ? status : error_set(error, status, "%s", trouble.text);
+    world->mpi_lib = world->process->lib;
+    world->log.rank = world->place.rank;
+    if (world->place.rank == 0)
+        status = key_generate(world->os, world->key, error);
+    /* Without a key from rank 0 the others are told by what they can't authenticate. */
+    hvd_status_t shared = mpi_world_share_key(world->mpi_lib, world->mpi_comm, world->key, error);
+    return status != HVD_OK ? status : shared;
+}
+
 static hvd_status_t settle(struct world *world, const hvd_config_t *e, const uint8_t *key,
                            uint64_t life, struct error *error)
 {
@@ -503,6 +532,9 @@ static hvd_status_t settle(struct world *world, const hvd_config_t *e, const uin
         return status;
     world->log.level = world->config.log_level;
     world->log.hide_time = world->config.log_hide_time;
+    status = settle_mpi(world, e, error);
+    if (status != HVD_AGAIN)
+        return status;
     status = bootstrap_find(os, &world->config, e, &world->place, error);
     if (status != HVD_OK)
         return status;
@@ -558,10 +590,26 @@ static hvd_status_t open_transports(struct world *world, struct endpoint *self, 
         return HVD_OK;
     if (!world->config.shm_disable)
         status = shm_create(os, &world->config, world->place.rank, self, &world->shm, error);
-    if (status == HVD_OK && (!is_one_host || world->config.shm_disable))
+    if (status == HVD_OK && world->mpi_lib == NULL && (!is_one_host || world->config.shm_disable))
         status = tcp_create(os, &world->config, world->place.rank, is_one_host, self, &world->tcp,
                             error);
     return status;
+}
+
+/* After number_hosts(): MPI reaches whoever is not on this host. */
+static hvd_status_t open_mpi(struct world *world, struct error *error)
+{
+    int32_t here = world->host[world->place.rank];
+    bool is_wanted = false;
+    mpi_handle_t comm;
+    for (int32_t i = 0; i < world->place.size; i++)
+        is_wanted = is_wanted || world->host[i] != here;
+    if (world->mpi_lib == NULL || !is_wanted)
+        return HVD_OK;
+    hvd_status_t status = mpi_lib_comm_own(world->mpi_lib, world->mpi_comm, &comm, error);
+    return status == HVD_OK ? mpi_create(world->os, world->mpi_lib, comm, world->place.rank,
+                                         world->place.size, &world->mpi, error)
+                            : status;
 }
 
 static hvd_status_t open_engine(struct world *world, struct error *error)
@@ -588,6 +636,8 @@ static hvd_status_t open_engine(struct world *world, struct error *error)
         options.transports[options.transport_count++] = shm_transport(world->shm);
     if (world->tcp != NULL)
         options.transports[options.transport_count++] = tcp_transport(world->tcp);
+    if (world->mpi != NULL)
+        options.transports[options.transport_count++] = mpi_transport(world->mpi);
     return engine_create(&options, &world->engine, error);
 }
 
@@ -604,21 +654,11 @@ static hvd_status_t open_timeline(struct world *world)
     return HVD_OK;
 }
 
-hvd_status_t world_create(const struct os *os, const hvd_config_t *e, const uint8_t *key,
-                          uint64_t life, struct world **ret, struct error *error)
+/* Everything from the introductions on; `e` tells all sets, also those of communicators. */
+static hvd_status_t build(struct world *world, const hvd_config_t *e, struct error *error)
 {
-    struct world *world = os_alloc(os, sizeof *world);
     struct endpoint self;
-    if (world == NULL)
-        return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
-    world->os = os;
-    world->poll_fd = -1;
-    hvd_status_t status = settle(world, e, key, life, error);
-    world->epoch = (e != NULL && e->epoch != 0 ? e->epoch : (uint64_t)world->config.epoch)
-                       << STORE_LIFE_BITS |
-                   life;
-    if (status == HVD_OK)
-        status = allocate(world, error);
+    hvd_status_t status = allocate(world, error);
     if (status == HVD_OK)
         status = open_transports(world, &self, error);
     if (status == HVD_OK)
@@ -629,8 +669,10 @@ hvd_status_t world_create(const struct os *os, const hvd_config_t *e, const uint
         handover_remove(world->handover);
     if (status == HVD_OK) {
         number_hosts(world);
-        status = open_engine(world, error);
+        status = open_mpi(world, error);
     }
+    if (status == HVD_OK)
+        status = open_engine(world, error);
     if (status == HVD_OK)
         status = connect_all(world, error);
     if (status == HVD_OK)
@@ -644,8 +686,40 @@ hvd_status_t world_create(const struct os *os, const hvd_config_t *e, const uint
             driver_create(&world->driver, world->engine, &world->config, world->poll_fd,
                           world->engine->options.transports, world->engine->options.transport_count,
                           world->place.local_rank, world->place.local_size, error);
+    if (status != HVD_OK)
+        return status;
+    world->driver.is_background_only =
+        world->mpi != NULL && world->mpi_lib->level < MPI_LEVEL_SERIALIZED;
+    return driver_start(&world->driver, error);
+}
+
+hvd_status_t world_create(const struct os *os, const hvd_config_t *e, const uint8_t *key,
+                          uint64_t life, struct mpi_process *process, struct world **ret,
+                          struct error *error)
+{
+    struct world *world = os_alloc(os, sizeof *world);
+    hvd_config_t with_sets;
+    if (world == NULL)
+        return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
+    world->os = os;
+    world->poll_fd = -1;
+    world->process = process;
+    hvd_status_t status = settle(world, e, key, life, error);
+    world->epoch = (e != NULL && e->epoch != 0 ? e->epoch : (uint64_t)world->config.epoch)
+                       << STORE_LIFE_BITS |
+                   life;
+    if (status == HVD_OK && e != NULL && e->mpi_comm_count > 1) {
+        status = mpi_world_sets(os, world->mpi_lib, world->mpi_comm, &world->place, e,
+                                &world->mpi_sets, error);
+        with_sets = *e;
+        with_sets.process_sets = world->mpi_sets.lists;
+        with_sets.process_set_sizes = world->mpi_sets.sizes;
+        with_sets.process_set_count = world->mpi_sets.count;
+        e = &with_sets;
+    }
     if (status == HVD_OK)
-        status = driver_start(&world->driver, error);
+        status = build(world, e, error);
+    mpi_sets_destroy(os, &world->mpi_sets);
     if (status != HVD_OK) {
         world_destroy(world);
         return status;
@@ -662,6 +736,7 @@ void world_destroy(struct world *world)
     if (world->driver.thread != NULL)
         driver_shutdown(&world->driver, SHUTDOWN_MS);
     driver_destroy(&world->driver);
+    bool is_clean = world->engine != NULL && world->engine->stop_status == HVD_ERR_SHUTDOWN;
     if (world->engine != NULL)
         timeline_destroy(world->engine->timeline);
     engine_destroy(world->engine);
@@ -669,6 +744,13 @@ void world_destroy(struct world *world)
         world->backend->ops->destroy(world->backend);
     if (world->tcp != NULL)
         tcp_transport(world->tcp)->ops->destroy(tcp_transport(world->tcp));
+    if (world->mpi != NULL)
+        mpi_transport(world->mpi)->ops->destroy(mpi_transport(world->mpi));
+    /* Freeing is collective: not when ranks may have gone. */
+    if (world->mpi_lib != NULL && is_clean)
+        world->mpi_lib->abi->comm_free(world->mpi_lib, &world->mpi_comm);
+    if (world->mpi_lib != NULL && world->engine != NULL && !is_clean)
+        world->process->has_lost = true;
     if (world->shm != NULL)
         shm_transport(world->shm)->ops->destroy(shm_transport(world->shm));
     atomic_store(&world->is_server_stopping, true);
