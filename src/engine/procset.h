@@ -109,7 +109,10 @@ struct procset {
     bool is_waiter_told; /* what the parent was told last */
 
     struct map tensors; /* name -> struct tensor */
+    /* Numbers of ops without a name. A rank that has joined leaves the others' out, so each join
+     * that ends makes all ranks count from the beginning, under a name that tells the joins. */
     uint64_t auto_names[HVD_KIND_COUNT];
+    uint32_t join_count;
 
     struct op *pending_head, *pending_tail; /* all ops seen and not complete, oldest first */
     int32_t pending_count;

@@ -208,8 +208,12 @@ static uint32_t full_name(struct procset *set, const hvd_op_t *op, uint64_t auto
         n = snprintf(ret_name, HVD_NAME_MAX, "%s.noname", kind_prefixes[op->kind]);
     else if (op->name != NULL && op->name[0] != '\0')
         n = snprintf(ret_name, HVD_NAME_MAX, "%s", op->name);
-    else
+    else if (set->join_count == 0)
         n = snprintf(ret_name, HVD_NAME_MAX, "%s.noname.%llu", kind_prefixes[op->kind],
+                     (unsigned long long)(set->auto_names[op->kind] + auto_offset));
+    else
+        n = snprintf(ret_name, HVD_NAME_MAX, "%s.noname.%u.%llu", kind_prefixes[op->kind],
+                     set->join_count,
                      (unsigned long long)(set->auto_names[op->kind] + auto_offset));
     return n > 0 && n < (int)HVD_NAME_MAX ? (uint32_t)n : 0;
 }
@@ -576,6 +580,10 @@ void submit_name_done(struct engine *engine, struct op *op)
     pthread_mutex_lock(&engine->submit_lock);
     struct tensor *tensor = op->tensor;
     tensor->op = NULL;
+    if (op->kind == HVD_JOIN) {
+        op->set->join_count++;
+        memset(op->set->auto_names, 0, sizeof op->set->auto_names);
+    }
     if ((op->flags & HVD_OP_NAME_HOLD) != 0) {
         tensor->hold = op->ticket;
         tensor->hold_until_ns = engine->now_ns + NAME_HOLD_NS;

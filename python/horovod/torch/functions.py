@@ -91,13 +91,34 @@ def _adopt(entries, described, device, prefix, ret_tensors):
         del entries[name]
 
 
+def _sparse_weights(model):
+    """The weights of a model whose gradients are sparse."""
+    kinds = (torch.nn.Embedding, torch.nn.EmbeddingBag)
+    layers = model.modules() if model is not None else ()
+    return {layer.weight for layer in layers if isinstance(layer, kinds) and layer.sparse}
+
+
+def _make_gradients(optimizer, model):
+    """Zeros where a parameter has no gradient yet: scripts look at them before the first step."""
+    sparse = _sparse_weights(model)
+    for p in _flat_params(optimizer):
+        if not p.requires_grad or p.grad is not None:
+            continue
+        p.grad = torch.zeros_like(p, requires_grad=False)
+        if p in sparse or isinstance(optimizer, torch.optim.SparseAdam):
+            p.grad = p.grad.to_sparse(1)
+
+
 def broadcast_optimizer_state(optimizer, root_rank, model=None):
     """Give the optimizer of all ranks the root's state: learning rates, momenta, step counts.
 
-    Ranks that have no state yet (the root resumed from a checkpoint, say) get it too.
+    Ranks that have no state yet (the root resumed from a checkpoint, say) get it too. An optimizer
+    that has not stepped gets gradients of zeros and stays as it is otherwise.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
+    if not optimizer.state:
+        _make_gradients(optimizer, model)
     state, options = broadcast_object(
         _describe_state(optimizer), root_rank, name="broadcast_optimizer_state"
     )

@@ -45,6 +45,11 @@ def test_life(run_ranks, ranks):
     run_ranks("ranks_life.py", ranks)
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_habits_of_scripts(run_ranks, ranks):
+    run_ranks("ranks_scripts.py", ranks)
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_elastic_state(run_ranks, ranks):
     run_ranks("ranks_elastic.py", ranks)
