@@ -16,6 +16,7 @@
 #include "env.h"
 #include "horovod/hvd.h"
 #include "job.h"
+#include "jsrun.h"
 #include "knobs.h"
 #include "mpi.h"
 #include "print_config.h"

@@ -17,7 +17,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "allocation.h"
 #include "env.h"
 #include "knobs.h"
 
@@ -47,7 +46,7 @@ static bool is_hydra(enum mpi_kind kind)
 }
 
 /* Plain words stay; everything else goes into single quotes, as Python's shlex does. */
-static char *quote(struct mem *m, const char *word)
+char *mpi_quote(struct mem *m, const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "@%_+=:,./-";
@@ -69,7 +68,7 @@ static char *quote(struct mem *m, const char *word)
     return out;
 }
 
-static char *join(struct mem *m, char *const *words, size_t count, const char *between)
+char *mpi_join(struct mem *m, char *const *words, size_t count, const char *between)
 {
     size_t bytes = 1;
     for (size_t i = 0; i < count; i++)
@@ -95,7 +94,7 @@ static hvd_status_t hosts_piece(struct mem *m, enum mpi_kind kind, const struct 
                              hosts->items[0].name, hosts->items[0].slots, h->name, h->slots);
         list_add(m, &words, is_hydra(kind) ? h->name : mem_format(m, "%s:%d", h->name, h->slots));
     }
-    char *all = join(m, words.items, words.count, ",");
+    char *all = mpi_join(m, words.items, words.count, ",");
     *ret = is_hydra(kind) ? mem_format(m, " -ppn %d -hosts %s", hosts->items[0].slots, all)
                           : mem_format(m, " -H %s", all);
     return HVD_OK;
@@ -150,7 +149,7 @@ static void nic_pieces(struct mem *m, const struct args *args, enum mpi_kind kin
     *ret_nic = *ret_nccl = mem_copy(m, "");
     if (args->interfaces.count == 0)
         return;
-    char *all = join(m, args->interfaces.items, args->interfaces.count, ",");
+    char *all = mpi_join(m, args->interfaces.items, args->interfaces.count, ",");
     if (is_hydra(kind)) {
         *ret_nic = mem_format(m, "-iface %s", args->interfaces.items[0]);
         *ret_nccl = mem_format(m, "-genv NCCL_SOCKET_IFNAME=%s", all);
@@ -184,7 +183,7 @@ static char *env_piece(struct mem *m, enum mpi_kind kind, const struct list *env
     }
     if (names.count > 0)
         qsort(names.items, names.count, sizeof *names.items, by_name);
-    return join(m, names.items, names.count, " ");
+    return mpi_join(m, names.items, names.count, " ");
 }
 
 static char *output_piece(struct mem *m, const struct args *args, enum mpi_kind kind)
@@ -209,12 +208,12 @@ hvd_status_t mpi_command(struct mem *m, const struct args *args, enum mpi_kind k
         args->prefix_output_with_timestamp && !is_hydra(kind) ? " --timestamp-output" : "";
     struct list words = {0};
     for (size_t i = 0; i < command->count; i++)
-        list_add(m, &words, quote(m, command->items[i]));
+        list_add(m, &words, mpi_quote(m, command->items[i]));
     *ret = mem_format(
         m, "mpirun %s%s -np %d%s %s %s %s %s %s %s %s %s %s", base, time, count, where,
         binding_piece(args, kind), impl_piece(args, kind), ssh_piece(m, args, kind, hosts->count),
         nic, nccl, output_piece(m, args, kind), env_piece(m, kind, env),
-        args->mpi_args == NULL ? "" : args->mpi_args, join(m, words.items, words.count, " "));
+        args->mpi_args == NULL ? "" : args->mpi_args, mpi_join(m, words.items, words.count, " "));
     return HVD_OK;
 }
 
@@ -232,7 +231,7 @@ static enum mpi_kind ask_mpirun(void)
     return rc != 0 ? MPI_MISSING : mpi_kind_of(text);
 }
 
-static _Noreturn void become_shell(struct mem *m, const char *line, const struct list *env)
+void mpi_become_shell(struct mem *m, const char *line, const struct list *env)
 {
     char *argv[] = {(char *)"/bin/sh", (char *)"-c", mem_copy(m, line), NULL};
     execve(argv[0], argv, env->items);
@@ -240,8 +239,7 @@ static _Noreturn void become_shell(struct mem *m, const char *line, const struct
     exit(126);
 }
 
-/* The workers' environment; under MPI they learn from MPI who they are. */
-static void mpi_environment(struct job *job, struct list *ret)
+void mpi_environment(struct job *job, struct list *ret)
 {
     static const char *const not_ours[] = {"HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS",
                                            "PYTHONUNBUFFERED"};
@@ -271,38 +269,5 @@ int mpi_run(struct job *job)
     if (job->args->verbose)
         printf("%s\n", line);
     fflush(stdout);
-    become_shell(job->mem, line, &env);
-}
-
-int jsrun_run(struct job *job)
-{
-    if (!allocation_is_lsf(job->os)) {
-        fputs("horovodrun: Horovod did not detect an LSF job.  The jsrun launcher can only be used "
-              "in that environment. Please, pick a different launcher for other environments.\n",
-              stderr);
-        return 1;
-    }
-    if (job->args->binding_args == NULL) {
-        fputs("horovodrun: --jsrun needs --binding-args here (for example "
-              "--binding-args=\"--tasks_per_rs 1 --cpu_per_rs 4 --nrs 8\"); without jsrun, plain "
-              "horovodrun starts the processes on the hosts of the LSF job by itself\n",
-              stderr);
-        return 1;
-    }
-    struct list env = {0}, words = {0};
-    mpi_environment(job, &env);
-    for (size_t i = 0; i < job->command.count; i++)
-        list_add(job->mem, &words, quote(job->mem, job->command.items[i]));
-    const char *file = job->args->output_filename;
-    char *line = mem_format(
-        job->mem, "jsrun %s%s%s%s", job->args->binding_args,
-        file == NULL ? ""
-                     : mem_format(job->mem, " --stdio_stderr %s --stdio_stdout %s", file, file),
-        job->args->mpi_args == NULL ? ""
-                                    : mem_format(job->mem, " --smpiargs '%s'", job->args->mpi_args),
-        mem_format(job->mem, " %s", join(job->mem, words.items, words.count, " ")));
-    if (job->args->verbose)
-        printf("%s\n", line);
-    fflush(stdout);
-    become_shell(job->mem, line, &env);
+    mpi_become_shell(job->mem, line, &env);
 }
