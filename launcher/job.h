@@ -80,6 +80,7 @@ struct rank_run {
 enum verdict_kind {
     VERDICT_NONE,
     VERDICT_RANK,   /* a worker failed */
+    VERDICT_LOST,   /* a rank that others wait for can't come any more; `text` says why */
     VERDICT_HOST,   /* a host could not be used or was lost; `text` says how */
     VERDICT_SIGNAL, /* we were told to stop */
     VERDICT_OUTPUT  /* nobody reads our output any more */
@@ -175,6 +176,8 @@ void rendezvous_close(struct job *job);
 
 /* ladder.c */
 void ladder_tick(struct job *job, int64_t now_ns);
+/* A rank that has ended and will not be at the meeting that others wait in, or -1. */
+int32_t ladder_never_came(const struct job *job);
 /* "ssh ok, started, has not dialled back to ..."; ret_text at least 256 bytes. */
 void ladder_describe(const struct job *job, const struct host_run *run, char *ret_text,
                      size_t bytes);

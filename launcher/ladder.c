@@ -18,7 +18,7 @@ static int32_t arrived(const struct job *job, uint8_t *ret_present)
 {
     if (job->store == NULL)
         return 0;
-    return store_server_arrived(job->store, JOB_SCOPE, 0, ret_present, job->count);
+    return store_server_arrived(job->store, JOB_SCOPE, STORE_EPOCH_ANY, ret_present, job->count);
 }
 
 static bool has_arrived(const uint8_t *present, int32_t rank)
@@ -104,6 +104,24 @@ static void say_ranks(struct job *job, const uint8_t *present, double seconds)
                    run->host->name, missing, text);
         job->ladder.has_spoken = true;
     }
+}
+
+int32_t ladder_never_came(const struct job *job)
+{
+    int32_t rank = 0;
+    while (rank < job->count && !job->ranks[rank].is_ended)
+        rank++;
+    if (rank == job->count)
+        return -1;
+    uint8_t *present = os_alloc(job->os, ((size_t)job->count + 7) / 8);
+    if (present == NULL)
+        return -1;
+    int32_t count = arrived(job, present), found = -1;
+    for (; count > 0 && count < job->count && rank < job->count && found < 0; rank++)
+        if (job->ranks[rank].is_ended && !has_arrived(present, rank))
+            found = rank;
+    os_free(job->os, present);
+    return found;
 }
 
 static void tick_ranks(struct job *job, int64_t now_ns)

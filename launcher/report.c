@@ -108,11 +108,25 @@ static void print_rank(struct job *job)
                v->rank, report_exit_code(job));
 }
 
+static void print_lost(struct job *job)
+{
+    const struct verdict *v = &job->verdict;
+    char others[RANKS_TEXT];
+    output_say(&job->output, 2, "horovodrun: rank %d on %s %s.", v->rank,
+               run_of(job, v->rank)->host->name, v->text);
+    if (list_ranks(job, was_stopped, others, sizeof others) > 0)
+        output_say(&job->output, 2, "  Stopped because of it: rank %s.", others);
+    if (output_has_tail(&job->output, v->rank))
+        output_say(&job->output, 2, "  Last lines of rank %d:", v->rank);
+    output_tail_each(&job->output, v->rank, print_tail_line, job);
+}
+
 void report_print(struct job *job)
 {
     switch (job->verdict.kind) {
     case VERDICT_NONE: return;
     case VERDICT_RANK: print_rank(job); return;
+    case VERDICT_LOST: print_lost(job); return;
     case VERDICT_HOST: output_say(&job->output, 2, "horovodrun: %s", job->verdict.text); return;
     case VERDICT_SIGNAL:
         output_say(&job->output, 2, "horovodrun: stopped by %s.", signal_name(job->verdict.signal));
@@ -130,6 +144,7 @@ int report_exit_code(const struct job *job)
     case VERDICT_RANK:
         end = &job->ranks[v->rank];
         return end->signal != 0 ? SIGNAL_BASE + end->signal : end->code;
+    case VERDICT_LOST:
     case VERDICT_HOST: return 1;
     case VERDICT_SIGNAL: return SIGNAL_BASE + v->signal;
     case VERDICT_OUTPUT: return SIGNAL_BASE + SIGPIPE;

@@ -21,6 +21,7 @@
 #define TICK_NS        JOB_NS_PER_S
 #define SWEEP_MS       1000
 #define LAST_OUTPUT_NS (2 * JOB_NS_PER_S)
+#define VANISHED_NS    (JOB_NS_PER_S / 2) /* for the end of the process to be told, if it is */
 
 bool job_is_verbose(const struct job *job)
 {
@@ -161,6 +162,7 @@ static void start_when_up(struct job *job)
         job_stop(job, 0);
         return;
     }
+    store_server_watch(job->store, JOB_SCOPE);
     job->store_tag.kind = JOB_TAG_STORE;
     job->os->poll_add(job->os->ctx, job->poll_fd, store_server_poll_fd(job->store), &job->store_tag,
                       false);
@@ -185,6 +187,37 @@ static void check_start_limit(struct job *job, int64_t now_ns)
                        (const char *)bytes_at(&job->runs[i].err_text)));
         return;
     }
+}
+
+static void job_verdict_lost(struct job *job, int32_t rank, const char *text)
+{
+    job->verdict = (struct verdict){.kind = VERDICT_LOST,
+                                    .rank = rank,
+                                    .at_ns = os_now_ns(job->os),
+                                    .text = mem_copy(job->mem, text)};
+    job_stop(job, JOB_GRACE_MS);
+}
+
+/* The others would wait until their own time limit for a rank that can't come any more: it died
+ * behind a wrapper that lives on, or its command ended well without ever joining. */
+static void check_meeting(struct job *job, int64_t now_ns)
+{
+    if (job->is_stopping || job->store == NULL)
+        return;
+    int32_t rank = store_server_vanished(job->store, now_ns - VANISHED_NS);
+    if (rank >= 0 && rank < job->count) {
+        job_verdict_lost(job, rank,
+                         job->ranks[rank].is_ended
+                             ? "ended while the ranks were meeting in hvd.init(), with exit code 0"
+                             : "has gone while the ranks were meeting in hvd.init(): its process "
+                               "died, though the command it was started with still runs");
+        return;
+    }
+    rank = ladder_never_came(job);
+    if (rank >= 0)
+        job_verdict_lost(job, rank,
+                         "ended with exit code 0 and never called hvd.init(), where other ranks "
+                         "wait for it");
 }
 
 static int64_t next_wait_ns(const struct job *job, int64_t now_ns)
@@ -241,6 +274,7 @@ static void loop(struct job *job)
         fleet_ping(job, now_ns);
         start_when_up(job);
         check_start_limit(job, now_ns);
+        check_meeting(job, now_ns);
         ladder_tick(job, now_ns);
         fleet_flush(job);
         watch_output(job);
@@ -342,6 +376,7 @@ int supervise_run(struct job *job)
         sweep(job);
         for (int32_t i = 0; i < job->count; i++)
             output_finish_rank(&job->output, i);
+        output_drain(&job->output, LAST_OUTPUT_NS); /* or the report would overtake it */
         report_print(job);
         code = report_exit_code(job);
         if (run_func_save(job, &error) != HVD_OK) {

@@ -6,7 +6,9 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
+#include "backend/mpi/mpi_backend.h"
 #include "base/codec.h"
 #include "base/sha256.h"
 #include "engine/timeline.h"
@@ -67,6 +69,7 @@ static void tunables_put(struct writer *w, const struct config *c)
     put_u8(w, c->hierarchical_allreduce);
     put_text(w, c->algorithm);
     put_i64(w, c->stall_check_time_s);
+    put_text(w, c->cpu_operations);
 }
 
 static bool tunables_get(struct reader *r, struct config *ret)
@@ -81,6 +84,7 @@ static bool tunables_get(struct reader *r, struct config *ret)
     ret->hierarchical_allreduce = get_u8(r) != 0;
     get_text(r, ret->algorithm, sizeof ret->algorithm);
     ret->stall_check_time_s = get_i64(r);
+    get_text(r, ret->cpu_operations, sizeof ret->cpu_operations);
     return !r->bad;
 }
 
@@ -327,6 +331,10 @@ static hvd_status_t exchange(struct world *world, const uint8_t *mine, size_t n,
             status = store_client_exchange(client, "world", world->epoch, world->place.rank,
                                            world->place.size, mine, n, deadline_ns, ret_blobs,
                                            ret_offsets, &trouble);
+        if (status == HVD_OK) {
+            world->client = client;
+            return HVD_OK;
+        }
         store_client_close(client);
         client = NULL;
         if (status != HVD_ERR_LINK || !may_return || os_now_ns(os) >= deadline_ns)
@@ -596,11 +604,18 @@ static hvd_status_t open_transports(struct world *world, struct endpoint *self, 
     return status;
 }
 
-/* After number_hosts(): MPI reaches whoever is not on this host. */
+/* Does MPI carry the tensors, too? After meet(), which makes the answer equal on all ranks. */
+static bool is_mpi_data(const struct world *world)
+{
+    return world->mpi_lib != NULL && strcasecmp(world->config.cpu_operations, "mpi") == 0;
+}
+
+/* After number_hosts(): MPI reaches whoever is not on this host. Where it carries tensors it is
+ * there in any case: the driver must look after it. */
 static hvd_status_t open_mpi(struct world *world, struct error *error)
 {
     int32_t here = world->host[world->place.rank];
-    bool is_wanted = false;
+    bool is_wanted = is_mpi_data(world);
     mpi_handle_t comm;
     for (int32_t i = 0; i < world->place.size; i++)
         is_wanted = is_wanted || world->host[i] != here;
@@ -612,6 +627,15 @@ static hvd_status_t open_mpi(struct world *world, struct error *error)
                             : status;
 }
 
+/* The native backend becomes what MPI's falls back to. */
+static hvd_status_t open_mpi_backend(struct world *world, struct error *error)
+{
+    struct mpi_backend_options options = {
+        .lib = world->mpi_lib, .comm = world->mpi_comm, .fallback = world->backend};
+    world->config.plan_disable = true; /* MPI can't withdraw what a broken plan has started */
+    return mpi_backend_create(world->os, &options, &world->backend, error);
+}
+
 static hvd_status_t open_engine(struct world *world, struct error *error)
 {
     struct native_routes routes = {.routes = world->routes,
@@ -619,6 +643,8 @@ static hvd_status_t open_engine(struct world *world, struct error *error)
                                    .self_rank = world->place.rank,
                                    .shm = world->shm};
     hvd_status_t status = native_create(world->os, &world->config, &routes, &world->backend, error);
+    if (status == HVD_OK && is_mpi_data(world))
+        status = open_mpi_backend(world, error);
     if (status != HVD_OK)
         return status;
     struct engine_options options = {.os = world->os,

@@ -27,7 +27,8 @@
 #define STORE_TOTAL_MAX (512u << 20)
 #define STORE_LIFE_BITS                                                                            \
     20 /* of an epoch: which init of a process; above: the membership's generation */
-#define STORE_PENDING_MAX 128 /* connections that have not proven the key yet */
+#define STORE_EPOCH_ANY   UINT64_MAX /* the exchange that stands, whatever its epoch */
+#define STORE_PENDING_MAX 128        /* connections that have not proven the key yet */
 
 struct store_server;
 struct store_client;
@@ -52,6 +53,11 @@ void store_server_delete(struct store_server *s, const char *scope);
 /* How far an exchange got: bit i of ret_present set if index i has arrived (start-up ladder). */
 int32_t store_server_arrived(const struct store_server *s, const char *scope, uint64_t epoch,
                              uint8_t *ret_present, int32_t count);
+/* Who of this exchange vanishes? From now on a member is remembered whose connection closes without
+ * a LEAVE (store_client_close() says it, a dead process does not), until it comes back. */
+void store_server_watch(struct store_server *s, const char *scope);
+/* A member that vanished before this time and has not come back, or -1. */
+int32_t store_server_vanished(const struct store_server *s, int64_t before_ns);
 void store_server_destroy(struct store_server *s);
 
 /* Dials `addresses` (comma separated, all tried in parallel). Every call below ends by deadline_ns
@@ -73,6 +79,7 @@ hvd_status_t store_client_get(struct store_client *c, const char *scope, const c
                               struct error *error);
 hvd_status_t store_client_delete(struct store_client *c, const char *scope, int64_t deadline_ns,
                                  struct error *error);
+/* Says LEAVE if an exchange was entered: whoever lives closes. */
 void store_client_close(struct store_client *c);
 
 #endif

@@ -29,6 +29,7 @@ struct store_client {
     int poll_fd;
     bool wants_write;
     hvd_status_t broken; /* HVD_OK: in step with the server */
+    bool has_entered;    /* an exchange */
 };
 
 static const char *request_name(enum store_type type)
@@ -40,6 +41,7 @@ static const char *request_name(enum store_type type)
     case STORE_DELETE: return "delete";
     case STORE_PING: return "ping";
     case STORE_ANSWER: return "answer";
+    case STORE_LEAVE: return "leave";
     }
     return "?";
 }
@@ -224,10 +226,20 @@ bool store_client_is_encrypted(const struct store_client *c)
     return c->channel.is_encrypted;
 }
 
+/* Out of step or not, the server then knows that the process lives. Nobody waits for an answer. */
+static void client_leave(struct store_client *c)
+{
+    if (!c->has_entered || c->channel.fd < 0)
+        return;
+    channel_send(&c->channel, STORE_LEAVE, NULL, 0);
+    channel_flush(&c->channel, NULL);
+}
+
 void store_client_close(struct store_client *c)
 {
     if (c == NULL)
         return;
+    client_leave(c);
     channel_end(&c->channel);
     if (c->poll_fd >= 0)
         c->os->close(c->os->ctx, c->poll_fd);
@@ -275,6 +287,7 @@ hvd_status_t store_client_exchange(struct store_client *c, const char *scope, ui
     request.count = (uint32_t)count;
     request.blob = blob;
     request.blob_bytes = n;
+    c->has_entered = true;
     status = client_call(c, &request, deadline_ns, &answer, error);
     if (status == HVD_OK)
         status = blobs_read(c, &answer, count, ret_blobs, ret_offsets, error);

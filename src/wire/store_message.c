@@ -49,7 +49,8 @@ bool store_request_read(uint8_t type, const void *bytes, size_t n, struct store_
         ret->wait_ns = wait_of(get_u64(&r));
         return reader_done(&r);
     case STORE_DELETE: get_text(&r, ret->scope, sizeof ret->scope); return reader_done(&r);
-    case STORE_PING: return reader_done(&r);
+    case STORE_PING:
+    case STORE_LEAVE: return reader_done(&r);
     case STORE_ANSWER: return false;
     }
     return false;
@@ -66,7 +67,7 @@ size_t store_request_write(const struct store_request *request, void *ret_bytes,
     writer_init(&w, ret_bytes, capacity);
     if (request->blob_bytes > STORE_BLOB_MAX)
         return 0;
-    if (request->type != STORE_PING)
+    if (request->type != STORE_PING && request->type != STORE_LEAVE)
         put_text(&w, request->scope);
     if (request->type == STORE_EXCHANGE) {
         put_u64(&w, request->epoch);

@@ -7,6 +7,7 @@
  *   GET       text scope, text key, u8 is_waiting, u64 wait_ns
  *   DELETE    text scope
  *   PING      (nothing)
+ *   LEAVE     (nothing): this connection is about to be closed on purpose
  *   ANSWER    u32 status, text why, then for EXCHANGE: u32 count, count * u32 length, the bytes;
  *             for GET: blob
  * wait_ns is how long the server may hold the answer back; it then says what is missing.
@@ -25,7 +26,8 @@ enum store_type {
     STORE_GET = 3,
     STORE_DELETE = 4,
     STORE_PING = 5,
-    STORE_ANSWER = 6
+    STORE_ANSWER = 6,
+    STORE_LEAVE = 7
 };
 
 #define STORE_REQUEST_OVERHEAD 1024u /* everything of a request but its blob */

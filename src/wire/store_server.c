@@ -31,6 +31,7 @@
 #define ACCEPTS_PER_TURN 256
 #define ACCEPT_PAUSE_NS  (INT64_C(100) * 1000 * 1000) /* after the system ran out of descriptors */
 #define NEVER_NS         INT64_MAX
+#define VANISHED_MAX     16 /* of whom one is enough to act upon */
 
 struct listener {
     int fd; /* tags in the poller point here or at a connection; see target_listener() */
@@ -45,6 +46,13 @@ struct conn {
     int64_t deadline_ns; /* pending: of the handshake; waiting: of the answer */
     bool wants_write;    /* as the poller knows it */
     bool is_dead;
+    bool is_member;  /* of the watched exchange, and has not said LEAVE */
+    uint32_t member; /* its index there */
+};
+
+struct vanished {
+    int32_t index; /* -1: nobody */
+    int64_t at_ns;
 };
 
 TAILQ_HEAD(conn_list, conn);
@@ -66,7 +74,49 @@ struct store_server {
     int64_t now_ns;
     int64_t wait_next_ns;     /* no waiting connection's deadline is before this */
     int64_t accept_resume_ns; /* NEVER_NS: listening */
+    char watched[STORE_KEY_MAX + 1];
+    struct vanished vanished[VANISHED_MAX];
 };
+
+/* ---- members that vanish ---- */
+
+void store_server_watch(struct store_server *s, const char *scope)
+{
+    snprintf(s->watched, sizeof s->watched, "%s", scope);
+    for (int i = 0; i < VANISHED_MAX; i++)
+        s->vanished[i].index = -1;
+}
+
+int32_t store_server_vanished(const struct store_server *s, int64_t before_ns)
+{
+    for (int i = 0; s->watched[0] != '\0' && i < VANISHED_MAX; i++)
+        if (s->vanished[i].index >= 0 && s->vanished[i].at_ns < before_ns)
+            return s->vanished[i].index;
+    return -1;
+}
+
+static void member_enters(struct conn *c, const struct store_request *q)
+{
+    struct store_server *s = c->server;
+    if (s->watched[0] == '\0' || strcmp(q->scope, s->watched) != 0)
+        return;
+    c->is_member = true;
+    c->member = q->index;
+    for (int i = 0; i < VANISHED_MAX; i++)
+        if (s->vanished[i].index == (int32_t)q->index)
+            s->vanished[i].index = -1;
+}
+
+static void member_vanishes(struct conn *c)
+{
+    struct store_server *s = c->server;
+    for (int i = 0; c->is_member && i < VANISHED_MAX; i++) {
+        if (s->vanished[i].index >= 0)
+            continue;
+        s->vanished[i] = (struct vanished){(int32_t)c->member, s->now_ns};
+        return;
+    }
+}
 
 /* ---- connections ---- */
 
@@ -83,6 +133,7 @@ static void conn_close(struct conn *c)
         s->pending_count--;
     }
     TAILQ_INSERT_TAIL(&s->dead, c, link);
+    member_vanishes(c);
     table_forget(&s->table, &c->waiter);
     s->os->poll_remove(s->os->ctx, s->poll_fd, c->channel.fd);
     channel_end(&c->channel);
@@ -178,10 +229,11 @@ static struct reply *serve(struct conn *c, const struct store_request *q)
 {
     struct store_server *s = c->server;
     switch (q->type) {
-    case STORE_EXCHANGE: return table_exchange(&s->table, q, &c->waiter);
+    case STORE_EXCHANGE: member_enters(c, q); return table_exchange(&s->table, q, &c->waiter);
     case STORE_PUT: return serve_put(c, q);
     case STORE_GET: return serve_get(c, q);
     case STORE_DELETE: table_delete(&s->table, q->scope); break;
+    case STORE_LEAVE: c->is_member = false; break;
     case STORE_PING:
     case STORE_ANSWER: break;
     }

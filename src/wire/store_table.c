@@ -435,7 +435,8 @@ int32_t table_arrived(const struct table *t, const char *scope, uint64_t epoch,
     if (count <= 0)
         return 0;
     memset(ret_present, 0, ((size_t)count + 7) / 8);
-    if (s == NULL || !s->exchange.is_begun || s->exchange.epoch != epoch)
+    if (s == NULL || !s->exchange.is_begun ||
+        (epoch != STORE_EPOCH_ANY && s->exchange.epoch != epoch))
         return 0;
     for (uint32_t i = 0; i < s->exchange.count && i < (uint32_t)count; i++) {
         if (s->exchange.reply == NULL && s->exchange.blobs[i].bytes == NULL)

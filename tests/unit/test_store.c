@@ -2,6 +2,7 @@
 /* test_store.c - the rendezvous store end to end: a server in a thread, clients in others, over
  * abstract Unix sockets and loopback TCP, encrypted and not; epochs, deadlines, limits, strangers
  * and damaged frames; and the server with its k-th system call failing. */
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -438,6 +439,7 @@ static void test_exchange_forgets_the_gone(void **state)
     assert_int_equal(arrived(&b, "world", 1, bits, 3), 1);
     assert_int_equal(bits[0], 2);
     assert_int_equal(arrived(&b, "world", 2, bits, 3), 0);
+    assert_int_equal(arrived(&b, "world", STORE_EPOCH_ANY, bits, 3), 1);
     assert_int_equal(arrived(&b, "nowhere", 1, bits, 3), 0);
     rank_join(&ranks[0]);
     assert_int_equal(ranks[0].status, HVD_ERR_TIMEOUT);
@@ -451,6 +453,62 @@ static void test_exchange_forgets_the_gone(void **state)
     }
     assert_int_equal(arrived(&b, "world", 1, bits, 3), 3);
     assert_int_equal(bits[0], 7);
+    bed_stop(&b);
+}
+
+static atomic_bool is_mute;
+
+static int64_t mute_send(void *ctx, int fd, const struct iovec *iov, int count)
+{
+    return atomic_load(&is_mute) ? -EPIPE : os_host()->send(ctx, fd, iov, count);
+}
+
+static int32_t vanished(struct bed *b)
+{
+    pthread_mutex_lock(&b->lock);
+    int32_t index = store_server_vanished(b->server, later(60));
+    pthread_mutex_unlock(&b->lock);
+    return index;
+}
+
+/* Enters an exchange of one and closes; a dead one can't say a last word. */
+static void enter_and_go(struct bed *b, int32_t index, bool is_dead)
+{
+    struct os os = *os_host();
+    struct store_client *c = NULL;
+    uint8_t *blobs = NULL;
+    size_t offsets[9];
+    os.send = mute_send;
+    atomic_store(&is_mute, false);
+    assert_int_equal(store_client_open(&os, b->address, KEY, 0, index, later(20), &c, NULL),
+                     HVD_OK);
+    /* of eight, who never all come: the server ends the wait */
+    assert_int_equal(
+        store_client_exchange(c, "world", 1, index, 8, "x", 1, later(0.05), &blobs, offsets, NULL),
+        HVD_ERR_TIMEOUT);
+    atomic_store(&is_mute, is_dead);
+    store_client_close(c);
+}
+
+static void test_who_vanished(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_start(&b, "unix:");
+    assert_int_equal(vanished(&b), -1);
+    pthread_mutex_lock(&b.lock);
+    store_server_watch(b.server, "world");
+    pthread_mutex_unlock(&b.lock);
+    enter_and_go(&b, 5, false); /* left in words */
+    enter_and_go(&b, 4, true);
+    while (vanished(&b) < 0)
+        usleep(1000);
+    assert_int_equal(vanished(&b), 4);
+    pthread_mutex_lock(&b.lock);
+    assert_int_equal(store_server_vanished(b.server, later(-60)), -1); /* not so long ago */
+    pthread_mutex_unlock(&b.lock);
+    enter_and_go(&b, 4, false); /* it came back */
+    assert_int_equal(vanished(&b), -1);
     bed_stop(&b);
 }
 
@@ -976,6 +1034,7 @@ int main(void)
         cmocka_unit_test(test_exchange_deadline),
         cmocka_unit_test(test_silent_server),
         cmocka_unit_test(test_exchange_forgets_the_gone),
+        cmocka_unit_test(test_who_vanished),
         cmocka_unit_test(test_epochs),
         cmocka_unit_test(test_exchange_again),
         cmocka_unit_test(test_exchange_displaced_and_deleted),
