@@ -40,9 +40,11 @@ static bool rank_lists_read(PyObject *sets, struct rank_lists *ret)
     return true;
 }
 
+/* init(ranks, sets) or init(ranks, sets, comms, comm_count): `comms` are the bytes of an array of
+ * MPI_Comm. */
 PyObject *native_init(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
-    if (!native_check_count(count, 2, "init"))
+    if (count != 4 && !native_check_count(count, 2, "init"))
         return NULL;
     struct rank_lists sets = {0};
     hvd_config_t config = {.struct_size = sizeof config};
@@ -56,6 +58,12 @@ PyObject *native_init(PyObject *module, PyObject *const *args, Py_ssize_t count)
     }
     if (!rank_lists_read(args[1], &sets))
         goto free_lists;
+    if (count == 4) {
+        config.mpi_comms = PyBytes_AsString(args[2]);
+        config.mpi_comm_count = (int32_t)PyLong_AsLong(args[3]);
+        if (PyErr_Occurred() != NULL)
+            goto free_lists;
+    }
     config.process_sets = (const int32_t *const *)sets.lists;
     config.process_set_sizes = sets.sizes;
     config.process_set_count = sets.count;

@@ -181,6 +181,8 @@ HVD_API hvd_status_t hvd_process_set_size(int32_t id, int32_t *ret_size);
 HVD_API int32_t hvd_process_set_count(void);
 HVD_API void hvd_process_set_ids(int32_t *ret_ids); /* hvd_process_set_count() of them */
 HVD_API hvd_status_t hvd_process_set_ranks(int32_t id, int32_t *ret_ranks);
+/* The set with the same members as a communicator of the MPI library in this process. */
+HVD_API hvd_status_t hvd_process_set_of_comm(const void *mpi_comm, int32_t *ret_id);
 
 /* ---- ops ---- */
 HVD_API hvd_status_t hvd_submit(const hvd_op_t *op, hvd_handle_t *ret_handle);
@@ -241,7 +243,9 @@ typedef struct hvd_stats {
 HVD_API void hvd_stats(hvd_stats_t *ret_stats);
 
 /* What this build and machine can do now: "mpi", "gloo", "nccl", "ddl", "ccl", "cuda", "rocm",
- * "shm", "tcp"; 0 = no. Works before init. "gloo" is 1: our TCP plane fills its place. */
+ * "shm", "tcp"; 0 = no. Works before init. "gloo" is 1: our TCP plane fills its place; "mpi" is 1 if
+ * there is an MPI library. And of the job that hvd_init() started: "mpi_enabled", "gloo_enabled",
+ * "mpi_threads" (MPI_THREAD_MULTIPLE). */
 HVD_API int32_t hvd_feature(const char *name);
 
 #ifdef __cplusplus

@@ -2,8 +2,7 @@
 /* compat.c - the C names that scripts reach through ctypes (`hvd.mpi_ops._basics.MPI_LIB_CTYPES`):
  * thin wrappers over hvd.h, with the return codes those scripts know.
  *
- * Thread: any.  Invariant: nothing here holds state, and nothing aborts on a wrong argument; the
- * names that take an MPI communicator are left to a back end that has one. */
+ * Thread: any.  Invariant: nothing here holds state, and nothing aborts on a wrong argument. */
 #include "horovod/hvd.h"
 
 enum set_error {
@@ -25,26 +24,46 @@ enum set_error {
 
 /* ---- life ---- */
 
-COMPAT(bool, horovod_init, const int *ranks, int rank_count, const int *set_ranks,
-       const int *set_sizes, int set_count)
+/* `sets` holds all rank lists one behind the other; fills `space` with where each begins. */
+static bool lists_read(const int *set_ranks, const int *set_sizes, int set_count,
+                       const int32_t *space[HVD_PROCESS_SETS_MAX], hvd_config_t *config)
 {
-    const int32_t *sets[HVD_PROCESS_SETS_MAX];
     if (set_count < 0 || set_count > HVD_PROCESS_SETS_MAX)
         return false;
     const int32_t *next = set_ranks;
     for (int i = 0; i < set_count; i++) {
         if (set_sizes[i] < 0)
             return false;
-        sets[i] = next;
+        space[i] = next;
         next += set_sizes[i];
     }
+    config->process_sets = space;
+    config->process_set_sizes = set_sizes;
+    config->process_set_count = set_count;
+    return true;
+}
+
+COMPAT(bool, horovod_init, const int *ranks, int rank_count, const int *set_ranks,
+       const int *set_sizes, int set_count)
+{
+    const int32_t *sets[HVD_PROCESS_SETS_MAX];
     hvd_config_t config = {.struct_size = sizeof config,
-                           .process_sets = sets,
-                           .process_set_sizes = set_sizes,
-                           .process_set_count = set_count,
                            .ranks = rank_count > 0 ? ranks : NULL,
                            .rank_count = rank_count > 0 ? rank_count : 0};
-    return hvd_init(&config) == HVD_OK;
+    return lists_read(set_ranks, set_sizes, set_count, sets, &config) &&
+           hvd_init(&config) == HVD_OK;
+}
+
+/* `comms` is an array of MPI_Comm: the world, then one for each process set. */
+COMPAT(bool, horovod_init_multi_comm, const void *comms, int comm_count, const int *set_ranks,
+       const int *set_sizes, int set_count)
+{
+    const int32_t *sets[HVD_PROCESS_SETS_MAX];
+    hvd_config_t config = {.struct_size = sizeof config,
+                           .mpi_comms = comms,
+                           .mpi_comm_count = comm_count > 0 ? comm_count : 0};
+    return lists_read(set_ranks, set_sizes, set_count, sets, &config) &&
+           hvd_init(&config) == HVD_OK;
 }
 
 COMPAT(void, horovod_shutdown, void)
@@ -119,7 +138,7 @@ COMPAT(bool, horovod_mpi_enabled, void)
 
 COMPAT(bool, horovod_gloo_enabled, void)
 {
-    return hvd_is_initialized() && hvd_feature("mpi_enabled") == 0;
+    return hvd_is_initialized() && hvd_feature("gloo_enabled") != 0;
 }
 
 COMPAT(int, horovod_mpi_threads_supported, void)
@@ -269,4 +288,12 @@ COMPAT(int, horovod_process_set_ranks, int id, int *ret_ranks)
 {
     hvd_status_t status = hvd_process_set_ranks(id, ret_ranks);
     return status == HVD_OK ? 0 : set_error(status);
+}
+
+/* An MPI_Comm by value, which is an int or a pointer: either begins where a pointer's bytes do. */
+COMPAT(int, horovod_comm_process_set, void *comm)
+{
+    int32_t id = -1;
+    hvd_status_t status = hvd_process_set_of_comm(&comm, &id);
+    return status == HVD_OK ? id : set_error(status);
 }

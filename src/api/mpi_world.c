@@ -141,7 +141,8 @@ static hvd_status_t check_launcher(const struct os *os, const struct mpi_lib *li
         const char *name, *who;
     } sizes[] = {{"OMPI_COMM_WORLD_SIZE", "Open MPI's launcher"},
                  {"PMI_SIZE", "A PMI launcher (MPICH, Intel MPI, Slurm)"},
-                 {"SLURM_STEP_NUM_TASKS", "Slurm"}};
+                 {"SLURM_STEP_NUM_TASKS", "Slurm"},
+                 {"HOROVOD_SIZE", "horovodrun (without --mpi)"}};
     int size = 0;
     int code = lib->abi->comm_size(lib, lib->comm_world, &size);
     if (code != 0)

@@ -509,7 +509,7 @@ hvd_status_t hvd_timeline_stop(void)
     return HVD_OK;
 }
 
-/* ---- counters and features ---- */
+/* ---- counters ---- */
 
 void hvd_stats(hvd_stats_t *ret)
 {
@@ -536,13 +536,4 @@ void hvd_stats(hvd_stats_t *ret)
     ret->sleeps = atomic_load(&world->driver.sleeps);
     ret->wakeups = atomic_load(&world->driver.wakeups);
     instance_leave();
-}
-
-int32_t hvd_feature(const char *name)
-{
-    static const char *const present[] = {"gloo", "shm", "tcp"};
-    for (size_t i = 0; i < sizeof present / sizeof present[0]; i++)
-        if (strcmp(name, present[i]) == 0)
-            return 1;
-    return 0;
 }

@@ -2,21 +2,27 @@
 """Init, shutdown and the questions that every framework's package answers alike."""
 
 import atexit
+import ctypes
 import os
 
 from horovod.common import process_sets as _process_sets
 from horovod.common import util
 from horovod.common.library import load_ctypes, native
 
-try:
-    from mpi4py import MPI
-except ImportError:
 
-    class MPI:
-        class Comm: ...
+# Stands for mpi4py's module in annotations. Importing that one would initialise MPI, which is not
+# for us to do in a job that may not use it.
+class MPI:
+    class Comm: ...
 
 
 _NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
+
+
+def _last_error():
+    function = load_ctypes().hvd_last_error
+    function.restype = ctypes.c_char_p
+    return function().decode()
 
 
 class HorovodBasics:
@@ -56,8 +62,8 @@ class HorovodBasics:
             os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
             process_sets = None
         process_sets = list(process_sets) if process_sets is not None else []
-        ranks = self._read_comm(comm)
-        if any(ps.ranks is None for ps in process_sets):
+        ranks, world = self._read_comm(comm)
+        if world is None and any(ps.ranks is None for ps in process_sets):
             raise NotImplementedError(
                 "Horovod process sets can be defined by MPI communicators only when Horovod is "
                 "initialized with an MPI communicator."
@@ -65,13 +71,20 @@ class HorovodBasics:
         atexit.register(self.shutdown)
         try:
             if not native.is_initialized():
-                native.init(ranks, self._distinct_sets(process_sets))
+                sets = self._distinct_sets(process_sets)
+                if world is None:
+                    native.init(ranks, sets)
+                else:
+                    comms = [world] + [ps.mpi_comm for ps in process_sets if ps.ranks is None]
+                    native.init(ranks, sets, self._comm_bytes(comms), len(comms))
         except (RuntimeError, ValueError) as error:
             raise ValueError(
                 "Horovod initialization failed. Please check log messages above for a more "
                 f"descriptive error. Cause: {error}"
             ) from error
         _process_sets._setup(self)
+        if world is not None:
+            _process_sets.global_process_set.mpi_comm = world
         try:
             _process_sets._init_process_sets(process_sets)
         except ValueError as error:
@@ -90,12 +103,13 @@ class HorovodBasics:
 
     @staticmethod
     def _read_comm(comm):
+        """What `comm` is: (list of ranks or None, communicator or None)."""
         if comm is None:
-            return None
+            return None, None
         if util.is_iterable(comm):
             if isinstance(comm, str):
                 raise TypeError("comm must be a list of ranks or an mpi4py communicator")
-            return list(comm) or None
+            return list(comm) or None, None
         if not util.mpi_built():
             raise ValueError(
                 "Horovod has not been built with MPI support; ensure MPI is installed, or do not "
@@ -105,10 +119,14 @@ class HorovodBasics:
 
         if not isinstance(comm, MPI.Comm):
             raise ValueError("Invalid type of argument comm. Expected list or mpi4py.MPI.Comm.")
-        # The members as world ranks: what remains is the same as a list.
-        group = comm.Get_group()
-        world = MPI.COMM_WORLD.Get_group()
-        return list(MPI.Group.Translate_ranks(group, list(range(group.Get_size())), world))
+        return None, comm
+
+    @staticmethod
+    def _comm_bytes(comms):
+        """The communicators as the C array of MPI_Comm that they are inside mpi4py's objects."""
+        from mpi4py import MPI
+
+        return b"".join(ctypes.string_at(MPI._addressof(c), MPI._sizeof(c)) for c in comms)
 
     def shutdown(self):
         """Stop Horovod on all ranks; operations that are still pending fail."""
@@ -256,4 +274,13 @@ class HorovodBasics:
             ) from error
 
     def _comm_process_set_id(self, comm):
-        raise NotImplementedError("Process sets from MPI communicators are not supported.")
+        """The id of the registered set that has the members of an mpi4py communicator."""
+        process_set_id = ctypes.c_int32(-1)
+        status = load_ctypes().hvd_process_set_of_comm(
+            self._comm_bytes([comm]), ctypes.byref(process_set_id)
+        )
+        if status != 0:
+            raise ValueError(
+                "Failed to find a Horovod process set for this communicator: " + _last_error()
+            )
+        return process_set_id.value

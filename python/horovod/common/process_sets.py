@@ -9,13 +9,10 @@ from horovod.common.util import is_iterable
 
 _basics = None
 
-# Stands for mpi4py's module in annotations, so that it need not be there.
-try:
-    from mpi4py import MPI
-except ImportError:
 
-    class MPI:
-        class Comm: ...
+# Stands for mpi4py's module in annotations, so that it need not be there, and MPI not initialised.
+class MPI:
+    class Comm: ...
 
 
 class ProcessSet:

@@ -87,6 +87,8 @@ static bool mpi_progress(struct transport *t, int64_t now_ns)
 {
     struct mpi *mpi = (struct mpi *)t;
     mpi->now_ns = now_ns;
+    if (mpi->wanted_count == 0)
+        return false;
     bool has_moved = mpi_frames_progress(mpi);
     has_moved |= mpi_bulk_progress(mpi);
     if (mpi->has_down) {
