@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-#define STAGE_UNIT_TWO  (512u << 10) /* of one share and chunk, for two members */
+#define STAGE_UNIT_TWO  (128u << 10) /* of one share and chunk, for two members */
 #define STAGE_UNIT_MORE (256u << 10)
 #define STAGE_CHUNK_MAX (4u << 20) /* of all shares together, for many members */
 #define STAGE_UNIT_MIN  (16u << 10)
@@ -103,7 +103,7 @@ hvd_status_t host_coll_create(const struct os *os, const struct config *config, 
     h->self = group->self;
     h->set_id = group->set_id;
     h->stage_unit = stage_unit_of(h->size);
-    h->stage_bytes = 2 * h->stage_unit * ((uint64_t)h->size + 1);
+    h->stage_bytes = 2 * h->stage_unit * (uint64_t)h->size;
     h->waiter.is_ready = is_ready_to_wake;
     shm_waiter_add(shm, &h->waiter);
     hvd_status_t status = HVD_OK;

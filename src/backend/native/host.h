@@ -29,7 +29,7 @@
 #define HOST_BLOCK_BYTES  (32u << 10) /* of one buffer per call of the kernel */
 #define HOST_BUDGET_BYTES (4u << 20)  /* work of one step before the driver gets its turn */
 #define HOST_SIZE_CLASSES 10
-#define HOST_SMALL_MAX    (16u << 10)
+#define HOST_SMALL_MAX    (4u << 10)
 
 /* Goes with the first wave of a collective that does not fit into the wave itself. */
 struct host_head {
@@ -119,7 +119,7 @@ struct host_coll {
     bool is_read_mode; /* private memory is read by the kernel in this collective */
     uint64_t shares_align;
 
-    /* staging: 2 x members x stage_unit for what goes in, then 2 x stage_unit for results */
+    /* staging: 2 x members x stage_unit */
     uint8_t *stage;
     uint64_t stage_unit, stage_bytes;
     uint64_t chunk, chunk_count;

@@ -14,14 +14,14 @@
 
 #include <string.h>
 
-#define SMALL_BYTES_PAIR (16u << 10) /* two members read each other's input once */
-#define SMALL_BYTES_FEW  (8u << 10)  /* up to this many bytes for ... */
-#define SMALL_FEW        8           /* ... this many members */
+#define SMALL_BYTES_PAIR (2u << 10) /* beyond, two members are faster through staging */
+#define SMALL_BYTES_FEW  (4u << 10) /* beyond, ... */
+#define SMALL_FEW        8          /* ... up to this many are */
 #define SMALL_BYTES_MANY (2u << 10)
 #define SMALL_ALWAYS     (1u << 10)
 
-_Static_assert(SMALL_BYTES_PAIR <= HOST_SMALL_MAX, "results fit");
-_Static_assert(SMALL_BYTES_PAIR <= SHM_BOARD_SLOT, "inputs fit");
+_Static_assert(SMALL_BYTES_FEW <= HOST_SMALL_MAX, "results fit");
+_Static_assert(SMALL_BYTES_FEW <= SHM_BOARD_SLOT, "inputs fit");
 
 bool host_is_small(const struct host_coll *h)
 {

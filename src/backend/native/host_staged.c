@@ -2,18 +2,20 @@
 /* host_staged.c - reductions of private memory, through staging in the arena, pipelined.
  *
  * Every share is cut into chunks. Chunk k of all shares is copied in by its owner (its own share
- * never is), reduced by the share's member, and copied out again, each one wave after the other:
+ * never is), reduced by the share's member in place, and copied out again by its owner, each one
+ * wave after the other:
  *
- *     wave k has arrived:   copy out chunk k - 1   (from the others' results)
- *                           reduce chunk k of my share, to my output and my result staging
+ *     wave k has arrived:   copy out chunk k - 1   (others have reduced it in my staging)
+ *                           reduce chunk k of my share, to my output and into others' staging
  *                           copy in chunk k + 1
  *                           publish k + 1
  *
- * Both kinds of staging have two halves, used by turns: what step k reads was written in step
- * k - 1, and is written again in step k + 1, when all members have published k + 1. The chunk after
- * the last one only copies out, so the last result is taken before the collective ends, and all
- * reading of inputs has ended one wave earlier. Members in their arena skip the copies: they are
- * read and written directly.
+ * The result goes back to where the input was read: a cache line then changes hands twice, with
+ * staging of its own for results four times, and that is most of the time. Staging has two halves,
+ * used by turns: a half is copied in only after its results were copied out, and read and written
+ * by others only between two waves. The chunk after the last one only copies out, so after the last
+ * wave nobody touches another's memory. Members in their arena skip the copies: they are read and
+ * written directly.
  *
  * Thread: token holder.  Start reading at host_staged_step(). */
 #include "backend/native/host.h"
@@ -28,11 +30,6 @@ static uint64_t half_bytes(const struct host_coll *h)
 static uint8_t *stage_in(const struct host_coll *h, uint8_t *stage, uint64_t chunk, int32_t share)
 {
     return stage + (chunk & 1) * half_bytes(h) + (uint64_t)share * h->stage_unit;
-}
-
-static uint8_t *stage_result(const struct host_coll *h, uint8_t *stage, uint64_t chunk)
-{
-    return stage + 2 * half_bytes(h) + (chunk & 1) * h->stage_unit;
 }
 
 static uint64_t chunk_bytes(const struct host_coll *h, const struct host_walk *walk)
@@ -61,9 +58,9 @@ void host_staged_copy_in(struct host_coll *h, uint64_t chunk)
 static void copy_out(struct host_coll *h, uint64_t chunk)
 {
     for (int32_t n = 1; n < h->size; n++) {
-        int32_t i = (h->self + n) % h->size; /* not all from the same one at once */
+        int32_t i = (h->self + n) % h->size;
         struct host_walk *walk = &h->out_walks[i];
-        const uint8_t *from = stage_result(h, h->members[i].stage, chunk);
+        const uint8_t *from = stage_in(h, h->stage, chunk, i);
         for (uint64_t left = chunk_bytes(h, walk); left > 0;) {
             uint64_t run = host_walk_run(h, walk, left);
             uint8_t *to = h->coll->parts[walk->part].out;
@@ -75,44 +72,35 @@ static void copy_out(struct host_coll *h, uint64_t chunk)
     }
 }
 
-/* Where the reduced bytes go: own output, outputs in arenas, results for private members. */
-static int32_t targets_of(const struct host_coll *h, const struct host_walk *walk, uint8_t *result,
-                          void **ret_targets)
+/* Where the bytes come from, and where the result goes: own output, others' outputs in arenas or
+ * the staging that was read. */
+static int32_t ends_of(const struct host_coll *h, uint64_t chunk, uint64_t at,
+                       const void **ret_sources, void **ret_targets)
 {
+    const struct host_walk *walk = &h->own_walk;
+    bool is_allreduce = h->coll->kind == HVD_ALLREDUCE;
     int32_t count = 0;
-    bool has_private_peer = false;
     ret_targets[count++] = h->members[h->self].places[walk->part].out + walk->out_at;
-    if (h->coll->kind == HVD_REDUCESCATTER)
-        return count;
     for (int32_t i = 0; i < h->size; i++) {
-        if (i == h->self)
-            continue;
-        if (h->members[i].is_arena)
-            ret_targets[count++] = h->members[i].places[walk->part].out + walk->out_at;
-        else
-            has_private_peer = true;
+        const struct host_member *m = &h->members[i];
+        bool is_direct = i == h->self || m->is_arena;
+        uint8_t *staged = is_direct ? NULL : stage_in(h, m->stage, chunk, h->self) + at;
+        ret_sources[i] = is_direct ? m->places[walk->part].in + walk->in_at : staged;
+        if (i != h->self && is_allreduce)
+            ret_targets[count++] = is_direct ? m->places[walk->part].out + walk->out_at : staged;
     }
-    if (has_private_peer)
-        ret_targets[count++] = result;
     return count;
 }
 
 static void reduce_chunk(struct host_coll *h, uint64_t chunk)
 {
     const void *sources[HOST_MEMBERS_MAX];
-    void *targets[HOST_MEMBERS_MAX + 1];
+    void *targets[HOST_MEMBERS_MAX];
     struct host_walk *walk = &h->own_walk;
     uint64_t at = 0;
     for (uint64_t left = chunk_bytes(h, walk); left > 0;) {
         uint64_t run = host_walk_run(h, walk, left < HOST_BLOCK_BYTES ? left : HOST_BLOCK_BYTES);
-        for (int32_t i = 0; i < h->size; i++) {
-            const struct host_member *m = &h->members[i];
-            if (i == h->self || m->is_arena)
-                sources[i] = m->places[walk->part].in + walk->in_at;
-            else
-                sources[i] = stage_in(h, m->stage, chunk, h->self) + at;
-        }
-        int32_t count = targets_of(h, walk, stage_result(h, h->stage, chunk) + at, targets);
+        int32_t count = ends_of(h, chunk, at, sources, targets);
         host_reduce_block(h, sources, targets, count, run);
         host_walk_advance(walk, run);
         at += run;
