@@ -355,9 +355,10 @@ static void reset(struct backend *b, struct backend_group *g, uint64_t base)
     g->next = base + 1;
 }
 
-static const char *activity(const struct backend_group *g)
+static const char *activity(const struct backend_group *g, hvd_kind_t kind)
 {
-    return g->kind == HVD_ALLREDUCE ? "SIM_ALLREDUCE" : "SIM_COLLECTIVE";
+    (void)g;
+    return kind == HVD_ALLREDUCE ? "SIM_ALLREDUCE" : "SIM_COLLECTIVE";
 }
 
 static void destroy(struct backend *b)

@@ -70,8 +70,8 @@ struct backend_ops {
      * member has not started it (a broken plan). `base` is a number that only grows, equal on all
      * members: all later waves and streams are numbered from it. */
     void (*reset)(struct backend *b, struct backend_group *g, uint64_t base);
-    const char *(*activity)(
-        const struct backend_group *g); /* timeline name of what runs: "GLOO_ALLREDUCE" */
+    const char *(*activity)(const struct backend_group *g,
+                            hvd_kind_t kind); /* its timeline name here: "GLOO_ALLREDUCE" */
     void (*destroy)(struct backend *b);
 };
 

@@ -169,7 +169,7 @@ void coordinator_forget(struct procset *set, struct entry *entry)
             break;
         }
     if (entry->ready_count > 0)
-        timeline_end(set->engine->timeline, entry->name, entry->name_bytes);
+        timeline_negotiate_end(set->engine->timeline, set->id, entry->name, entry->name_bytes);
     c->steps_equal = 0;
     c->window_count = 0;
     c->step++;
@@ -390,8 +390,8 @@ static struct pending *pending_make(struct procset *set, const struct request *q
         pending_free(set->coordinator, p);
         return NULL;
     }
-    timeline_begin(set->engine->timeline, p->name, q->name_bytes,
-                   kind_negotiate_name(q->kind, q->reduce));
+    timeline_negotiate_begin(set->engine->timeline, set->id, p->name, q->name_bytes,
+                             kind_negotiate_name(q->kind, q->reduce));
     return p;
 }
 
@@ -487,6 +487,15 @@ static void finish_define(struct procset *set, struct pending *p)
     coordinator_ready(set, entry);
 }
 
+/* Ranks that do not agree: a bar of its own, so that it is found. */
+static void trace_error(struct procset *set, const struct pending *p)
+{
+    struct timeline *t = set->engine->timeline;
+    timeline_negotiate_end(t, set->id, p->name, p->request.name_bytes);
+    timeline_begin(t, set->id, p->name, p->request.name_bytes, "ERROR");
+    timeline_end(t, set->id, p->name, p->request.name_bytes);
+}
+
 static void finish(struct procset *set, struct pending *p)
 {
     struct coordinator *c = set->coordinator;
@@ -494,9 +503,10 @@ static void finish(struct procset *set, struct pending *p)
     if (c->joined_count > 0)
         join_error(set, p);
     if (p->error != NULL) {
-        timeline_end(set->engine->timeline, p->name, p->request.name_bytes);
+        trace_error(set, p);
         out_error(set, p);
     } else if (p->request.kind == KIND_SET_ADD || p->request.kind == KIND_SET_REMOVE) {
+        timeline_negotiate_end(set->engine->timeline, set->id, p->name, p->request.name_bytes);
         finish_set_change(set, p);
     } else {
         finish_define(set, p);
@@ -507,6 +517,8 @@ static void finish(struct procset *set, struct pending *p)
 }
 
 static void emit_ready(struct procset *set);
+
+#define JOIN_NAME "join.noname"
 
 static void on_join(struct procset *set, const struct request *q)
 {
@@ -525,6 +537,9 @@ static void on_join(struct procset *set, const struct request *q)
     }
     c->joined[q->rank] = 1;
     c->joined_count++;
+    timeline_negotiate_begin(set->engine->timeline, set->id, JOIN_NAME, strlen(JOIN_NAME),
+                             kind_negotiate_name(HVD_JOIN, HVD_SUM));
+    timeline_rank_ready(set->engine->timeline, set->id, JOIN_NAME, strlen(JOIN_NAME), q->rank);
     c->last_joined = q->rank;
     size_t cursor = 0;
     for (struct pending *p; (p = map_next(&c->pending, &cursor)) != NULL;)
@@ -536,6 +551,7 @@ static void on_join(struct procset *set, const struct request *q)
         return;
     emit_ready(
         set); /* those who have joined give zeros to these; afterwards their names are new ops */
+    timeline_negotiate_end(set->engine->timeline, set->id, JOIN_NAME, strlen(JOIN_NAME));
     put_u8(&c->out, ITEM_JOINED);
     put_u32(&c->out, (uint32_t)set->ranks[c->last_joined]);
     memset(c->joined, 0, (size_t)set->size);
@@ -573,7 +589,7 @@ void coordinator_request(struct procset *set, const struct request *q)
     p->request.flags |= q->flags;
     if (p->dim0 != NULL && q->ndim > 0)
         p->dim0[q->rank] = q->shape[0];
-    timeline_rank_ready(set->engine->timeline, p->name, p->request.name_bytes, q->rank);
+    timeline_rank_ready(set->engine->timeline, set->id, p->name, p->request.name_bytes, q->rank);
     if (is_complete(c, p))
         finish(set, p);
 }
@@ -615,7 +631,7 @@ static void emit_batch(void *arg, const uint32_t *ids, int32_t count)
     for (int32_t i = 0; i < count; i++) {
         put_u32(w, ids[i]);
         struct entry *e = procset_entry(set, ids[i]);
-        timeline_end(set->engine->timeline, e->name, e->name_bytes);
+        timeline_negotiate_end(set->engine->timeline, set->id, e->name, e->name_bytes);
     }
     learn_batch(set, ids, count);
     if (w->used > OUT_FULL)

@@ -244,26 +244,34 @@ static bool lay_alltoall(struct procset *set)
 static void trace_begin(struct procset *set)
 {
     struct run *run = &set->run;
-    if (!timeline_is_on(set->engine->timeline))
+    struct timeline *t = set->engine->timeline;
+    if (!timeline_is_on(t))
         return;
-    const char *activity = set->engine->backend->ops->activity(set->backend_group);
+    hvd_kind_t kind = (hvd_kind_t)run->entries[0]->kind;
+    const char *activity = set->engine->backend->ops->activity(set->backend_group, kind);
     for (int32_t i = 0; i < run->batch.count; i++) {
         const struct entry *e = run->entries[i];
-        timeline_begin(set->engine->timeline, e->name, e->name_bytes,
-                       kind_name(e->kind, e->reduce));
-        timeline_begin(set->engine->timeline, e->name, e->name_bytes, activity);
+        timeline_begin(t, set->id, e->name, e->name_bytes, kind_name(e->kind, e->reduce));
+        if (kind != HVD_BARRIER) /* moves nothing */
+            timeline_begin(t, set->id, e->name, e->name_bytes, activity);
     }
 }
 
-static void trace_end(struct procset *set, const struct entry *e)
+static void trace_end(struct procset *set, const struct entry *e, bool is_done)
 {
+    struct timeline *t = set->engine->timeline;
     char shape[256];
-    if (!timeline_is_on(set->engine->timeline))
+    if (!timeline_is_on(t))
         return;
+    if (e->kind != HVD_BARRIER)
+        timeline_end(t, set->id, e->name, e->name_bytes);
+    if (!is_done) {
+        timeline_end(t, set->id, e->name, e->name_bytes);
+        return;
+    }
     shape_format(e->ndim, e->shape, shape, sizeof shape);
-    timeline_end(set->engine->timeline, e->name, e->name_bytes);
-    timeline_end_args(set->engine->timeline, e->name, e->name_bytes,
-                      hvd_dtype_name((hvd_dtype_t)e->dtype), shape);
+    timeline_end_args(t, set->id, e->name, e->name_bytes, hvd_dtype_name((hvd_dtype_t)e->dtype),
+                      shape);
 }
 
 /* The batch has ended: its entries are let go, its ops completed. */
@@ -278,7 +286,7 @@ static void finish(struct procset *set, hvd_status_t status, const char *text)
         struct entry *e = procset_entry(set, run->batch.ids[i]);
         if (e == NULL)
             continue;
-        trace_end(set, e);
+        trace_end(set, e, status == HVD_OK);
         struct op *op = e->tensor != NULL ? e->tensor->op : NULL;
         if (--e->queued == 0 && (e->is_transient || e->is_forgotten))
             procset_forget(set, e);
@@ -360,7 +368,7 @@ void execute_cancel(struct procset *set)
     for (int32_t i = 0; i < run->batch.count; i++) {
         struct entry *e = procset_entry(set, run->batch.ids[i]);
         e->queued--;
-        trace_end(set, e);
+        trace_end(set, e, false);
         if (e->tensor != NULL && e->tensor->op != NULL)
             e->tensor->op->state = OP_HELD;
     }

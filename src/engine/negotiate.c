@@ -174,8 +174,8 @@ void negotiate_ready(struct procset *set, struct entry *entry, int64_t now_ns)
     if (entry->ready_count++ == 0) {
         entry->first_ready_ns = now_ns;
         if (set->coordinator != NULL)
-            timeline_begin(set->engine->timeline, entry->name, entry->name_bytes,
-                           kind_negotiate_name(entry->kind, entry->reduce));
+            timeline_negotiate_begin(set->engine->timeline, set->id, entry->name, entry->name_bytes,
+                                     kind_negotiate_name(entry->kind, entry->reduce));
     }
     if (entry->ready_count != set->child_count + 1)
         return;

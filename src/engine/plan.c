@@ -21,6 +21,7 @@
 #include "engine/coordinator.h"
 #include "engine/engine.h"
 #include "engine/flight.h"
+#include "engine/timeline.h"
 
 #define PLAN_PATIENCE_NS 1000000000 /* ops that wait in a plan nobody waits for */
 #define PLAN_LONG        100        /* steps after which a plan was worth it */
@@ -169,6 +170,8 @@ static bool start_next(struct procset *set)
         entry->queued++;
         entry->tensor->op->state = OP_BATCHED;
     }
+    if (plan->position == 0)
+        timeline_cycle(set->engine->timeline);
     b->missing = b->count;
     plan->position = (plan->position + 1) % plan->batch_count;
     plan->started++;

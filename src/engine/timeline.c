@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "horovod/hvd.h"
 
 #define RING       (1u << 16)
 #define TEXT_BYTES (64u << 10)
@@ -26,7 +27,10 @@ enum record_kind {
     RECORD_END,
     RECORD_ARGS,
     RECORD_RANK,
-    RECORD_CYCLE
+    RECORD_CYCLE,
+    /* never in the ring: they become one of the others, or nothing */
+    RECORD_NEGOTIATE,
+    RECORD_AGREED
 };
 
 struct record {
@@ -41,6 +45,7 @@ struct record {
 struct timeline {
     const struct os *os;
     const struct log *log;
+    pthread_mutex_t life; /* start and stop, one at a time */
     pthread_mutex_t lock;
     _Atomic bool is_on;
     bool is_marking, is_stopping;
@@ -58,9 +63,12 @@ struct timeline {
     size_t out_used;
 };
 
-struct pid_entry {
+struct pid_entry { /* one tensor */
     int32_t pid;
-    char name[];
+    int32_t depth; /* open bars of the execution */
+    bool is_negotiating;
+    const char *deferred; /* a negotiation that begins when those are closed */
+    char key[];           /* the set's number, then the name */
 };
 
 /* ---- the writer ---- */
@@ -74,18 +82,41 @@ static void out_text(struct timeline *t, const char *text)
     }
 }
 
-/* A JSON string body: quotes, backslashes and control characters escaped. */
+/* Bytes of the UTF-8 character that begins here; 0: none does. */
+static int utf8_bytes(const unsigned char *c)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    int n = *c < 0x80 ? 1 : *c >= 0xc2 && *c < 0xe0 ? 2 : *c >= 0xe0 && *c < 0xf0 ? 3 : 4;
+    if (n == 1)
+        return 1;
+    if (*c < 0xc2 || *c > 0xf4)
+        return 0;
+    uint32_t code = *c & (0xffu >> (n + 1));
+    for (int i = 1; i < n; i++) {
+        if ((c[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (c[i] & 0x3fu);
+    }
+    bool is_surrogate = code >= 0xd800 && code <= 0xdfff;
+    return code < least[n] || code > 0x10ffff || is_surrogate ? 0 : n;
+}
+
+/* A JSON string body: quotes, backslashes, control characters and what is no UTF-8 escaped. */
 static void out_escaped(struct timeline *t, const char *text)
 {
     char piece[8];
-    for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
-        if (*c == '"' || *c == '\\')
+    for (const unsigned char *c = (const unsigned char *)text; *c != '\0';) {
+        int n = utf8_bytes(c);
+        if (n == 0)
+            snprintf(piece, sizeof piece, "\\ufffd");
+        else if (*c == '"' || *c == '\\')
             snprintf(piece, sizeof piece, "\\%c", *c);
         else if (*c < 0x20)
             snprintf(piece, sizeof piece, "\\u%04x", *c);
         else
-            snprintf(piece, sizeof piece, "%c", *c);
+            snprintf(piece, sizeof piece, "%.*s", n, (const char *)c);
         out_text(t, piece);
+        c += n > 0 ? n : 1;
     }
 }
 
@@ -131,6 +162,8 @@ static void out_record(struct timeline *t, const struct record *r)
                  ",\n{\"ph\": \"i\", \"name\": \"CYCLE_START\", \"ts\": %lld, \"s\": \"g\"}",
                  (long long)r->time_us);
         break;
+    case RECORD_NEGOTIATE:
+    case RECORD_AGREED: return;
     }
     out_text(t, text);
 }
@@ -225,37 +258,114 @@ static char *text_copy(const struct os *os, const char *text, size_t n)
     return copy;
 }
 
-/* Lock held. The number of a tensor in this file; its name is written with the first event. */
-static int32_t pid_of(struct timeline *t, const char *tensor, size_t n)
+static struct pid_entry *entry_make(struct timeline *t, const char *key, size_t key_bytes)
 {
-    struct pid_entry *entry = map_get(&t->pids, tensor, n);
-    if (entry != NULL)
-        return entry->pid;
-    entry = os_alloc(t->os, sizeof *entry + n + 1);
+    struct pid_entry *entry = os_alloc(t->os, sizeof *entry + key_bytes + 1);
     if (entry == NULL)
-        return 0;
-    memcpy(entry->name, tensor, n);
+        return NULL;
+    memcpy(entry->key, key, key_bytes);
     entry->pid = t->next_pid++;
-    if (map_put(&t->pids, entry->name, n, entry) != 0) {
-        os_free(t->os, entry);
-        return 0;
-    }
-    char *name = text_copy(t->os, tensor, n);
-    if (name != NULL)
-        push(t, &(struct record){.kind = RECORD_TENSOR, .pid = entry->pid, .text = name});
-    return entry->pid;
+    if (map_put(&t->pids, entry->key, key_bytes, entry) == 0)
+        return entry;
+    os_free(t->os, entry);
+    return NULL;
 }
 
-static void event(struct timeline *t, const char *tensor, size_t n, struct record record)
+/* Lock held. A tensor of this file; its name is written with its first event. NULL: no memory. */
+static struct pid_entry *entry_of(struct timeline *t, int32_t set, const char *tensor, size_t n)
+{
+    char key[sizeof set + HVD_NAME_MAX], label[HVD_NAME_MAX + 40];
+    n = n < HVD_NAME_MAX ? n : HVD_NAME_MAX - 1;
+    memcpy(key, &set, sizeof set);
+    memcpy(key + sizeof set, tensor, n);
+    struct pid_entry *entry = map_get(&t->pids, key, sizeof set + n);
+    if (entry != NULL)
+        return entry;
+    entry = entry_make(t, key, sizeof set + n);
+    if (entry == NULL)
+        return NULL;
+    if (set == HVD_PROCESS_SET_GLOBAL)
+        snprintf(label, sizeof label, "%.*s", (int)n, tensor);
+    else
+        snprintf(label, sizeof label, "%.*s (process set %d)", (int)n, tensor, set);
+    char *name = text_copy(t->os, label, strlen(label));
+    if (name != NULL)
+        push(t, &(struct record){.kind = RECORD_TENSOR, .pid = entry->pid, .text = name});
+    return entry;
+}
+
+static void bar_begin(struct timeline *t, const struct pid_entry *e, const char *activity)
+{
+    push(t, &(struct record){.kind = RECORD_BEGIN, .pid = e->pid, .activity = activity});
+}
+
+static void bar_end(struct timeline *t, const struct pid_entry *e)
+{
+    push(t, &(struct record){.kind = RECORD_END, .pid = e->pid});
+}
+
+static void negotiation_end(struct timeline *t, struct pid_entry *e)
+{
+    if (e->is_negotiating)
+        bar_end(t, e);
+    e->is_negotiating = false;
+    e->deferred = NULL;
+}
+
+static void negotiation_begin(struct timeline *t, struct pid_entry *e, const char *activity)
+{
+    if (e->is_negotiating)
+        return; /* announced anew: it still goes on */
+    if (e->depth > 0) {
+        e->deferred = activity;
+        return;
+    }
+    e->deferred = NULL;
+    e->is_negotiating = true;
+    bar_begin(t, e, activity);
+}
+
+/* Lock held. What the record does to the tensor's bars; its text is owned here. */
+static void entry_event(struct timeline *t, struct pid_entry *e, struct record record)
+{
+    record.pid = e->pid;
+    switch (record.kind) {
+    case RECORD_NEGOTIATE: negotiation_begin(t, e, record.activity); return;
+    case RECORD_AGREED: negotiation_end(t, e); return;
+    case RECORD_RANK:
+        if (e->is_negotiating)
+            push(t, &record);
+        return;
+    case RECORD_BEGIN:
+        if (e->is_negotiating)
+            negotiation_end(t, e);
+        e->depth++;
+        push(t, &record);
+        return;
+    case RECORD_END:
+    case RECORD_ARGS:
+        if (e->depth == 0) {
+            os_free(t->os, record.text);
+            return;
+        }
+        push(t, &record);
+        if (--e->depth == 0 && e->deferred != NULL)
+            negotiation_begin(t, e, e->deferred);
+        return;
+    case RECORD_TENSOR:
+    case RECORD_CYCLE: return;
+    }
+}
+
+static void event(struct timeline *t, int32_t set, const char *tensor, size_t n,
+                  struct record record)
 {
     pthread_mutex_lock(&t->lock);
-    if (atomic_load(&t->is_on)) {
-        if (tensor != NULL)
-            record.pid = pid_of(t, tensor, n);
-        push(t, &record);
-    } else {
+    struct pid_entry *e = atomic_load(&t->is_on) ? entry_of(t, set, tensor, n) : NULL;
+    if (e != NULL)
+        entry_event(t, e, record);
+    else
         os_free(t->os, record.text);
-    }
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -264,40 +374,59 @@ bool timeline_is_on(const struct timeline *t)
     return t != NULL && atomic_load_explicit(&t->is_on, memory_order_relaxed);
 }
 
-void timeline_begin(struct timeline *t, const char *tensor, size_t n, const char *activity)
+void timeline_negotiate_begin(struct timeline *t, int32_t set, const char *tensor, size_t n,
+                              const char *activity)
 {
     if (timeline_is_on(t))
-        event(t, tensor, n, (struct record){.kind = RECORD_BEGIN, .activity = activity});
+        event(t, set, tensor, n, (struct record){.kind = RECORD_NEGOTIATE, .activity = activity});
 }
 
-void timeline_end(struct timeline *t, const char *tensor, size_t n)
+void timeline_negotiate_end(struct timeline *t, int32_t set, const char *tensor, size_t n)
 {
     if (timeline_is_on(t))
-        event(t, tensor, n, (struct record){.kind = RECORD_END});
+        event(t, set, tensor, n, (struct record){.kind = RECORD_AGREED});
 }
 
-void timeline_end_args(struct timeline *t, const char *tensor, size_t n, const char *dtype,
-                       const char *shape)
+void timeline_begin(struct timeline *t, int32_t set, const char *tensor, size_t n,
+                    const char *activity)
+{
+    if (timeline_is_on(t))
+        event(t, set, tensor, n, (struct record){.kind = RECORD_BEGIN, .activity = activity});
+}
+
+void timeline_end(struct timeline *t, int32_t set, const char *tensor, size_t n)
+{
+    if (timeline_is_on(t))
+        event(t, set, tensor, n, (struct record){.kind = RECORD_END});
+}
+
+void timeline_end_args(struct timeline *t, int32_t set, const char *tensor, size_t n,
+                       const char *dtype, const char *shape)
 {
     if (!timeline_is_on(t))
         return;
     char text[160];
     snprintf(text, sizeof text, "{\"dtype\": \"%s\", \"shape\": \"%.100s\"}", dtype, shape);
     char *copy = text_copy(t->os, text, strlen(text));
-    event(t, tensor, n,
+    event(t, set, tensor, n,
           (struct record){.kind = copy != NULL ? RECORD_ARGS : RECORD_END, .text = copy});
 }
 
-void timeline_rank_ready(struct timeline *t, const char *tensor, size_t n, int32_t rank)
+void timeline_rank_ready(struct timeline *t, int32_t set, const char *tensor, size_t n,
+                         int32_t rank)
 {
     if (timeline_is_on(t))
-        event(t, tensor, n, (struct record){.kind = RECORD_RANK, .rank = rank});
+        event(t, set, tensor, n, (struct record){.kind = RECORD_RANK, .rank = rank});
 }
 
 void timeline_cycle(struct timeline *t)
 {
-    if (timeline_is_on(t) && t->is_marking)
-        event(t, NULL, 0, (struct record){.kind = RECORD_CYCLE});
+    if (!timeline_is_on(t) || !t->is_marking)
+        return;
+    pthread_mutex_lock(&t->lock);
+    if (atomic_load(&t->is_on))
+        push(t, &(struct record){.kind = RECORD_CYCLE});
+    pthread_mutex_unlock(&t->lock);
 }
 
 /* ---- life ---- */
@@ -310,6 +439,7 @@ struct timeline *timeline_create(const struct os *os, const struct log *log)
     t->os = os;
     t->log = log;
     t->fd = -1;
+    pthread_mutex_init(&t->life, NULL);
     pthread_mutex_init(&t->lock, NULL);
     map_init(&t->pids, os);
     return t;
@@ -339,12 +469,9 @@ static hvd_status_t begin_file(struct timeline *t, const char *path, struct erro
     return HVD_OK;
 }
 
-hvd_status_t timeline_start(struct timeline *t, const char *path, bool is_marking_cycles,
-                            struct error *error)
+static hvd_status_t start(struct timeline *t, const char *path, bool is_marking_cycles,
+                          struct error *error)
 {
-    if (timeline_is_on(t) && strcmp(t->path, path) == 0)
-        return HVD_OK;
-    timeline_stop(t);
     if (t->ring == NULL)
         t->ring = os_alloc(t->os, RING * sizeof *t->ring);
     if (t->out == NULL)
@@ -357,8 +484,11 @@ hvd_status_t timeline_start(struct timeline *t, const char *path, bool is_markin
     t->is_marking = is_marking_cycles;
     t->is_stopping = false;
     int started = t->os->thread_start(t->os->ctx, writer, t, "horovod-trace", &t->thread);
-    if (started < 0)
+    if (started < 0) {
+        t->os->close(t->os->ctx, t->fd);
+        t->fd = -1;
         return error_set_os(error, started, "Could not start the timeline's thread");
+    }
     atomic_store(&t->is_on, true);
     return HVD_OK;
 }
@@ -372,11 +502,24 @@ static void pids_clear(struct timeline *t)
     map_init(&t->pids, t->os);
 }
 
-void timeline_stop(struct timeline *t)
+/* Lock held. */
+static void bars_close(struct timeline *t)
+{
+    size_t cursor = 0;
+    for (struct pid_entry *e; (e = map_next(&t->pids, &cursor)) != NULL;) {
+        negotiation_end(t, e);
+        for (; e->depth > 0; e->depth--)
+            bar_end(t, e);
+    }
+}
+
+static void stop(struct timeline *t)
 {
     if (t->thread == NULL)
         return;
     pthread_mutex_lock(&t->lock);
+    if (atomic_load(&t->is_on))
+        bars_close(t);
     atomic_store(&t->is_on, false);
     t->is_stopping = true;
     pthread_mutex_unlock(&t->lock);
@@ -390,6 +533,26 @@ void timeline_stop(struct timeline *t)
     pids_clear(t);
 }
 
+hvd_status_t timeline_start(struct timeline *t, const char *path, bool is_marking_cycles,
+                            struct error *error)
+{
+    hvd_status_t status = HVD_OK;
+    pthread_mutex_lock(&t->life);
+    if (!timeline_is_on(t) || strcmp(t->path, path) != 0) {
+        stop(t);
+        status = start(t, path, is_marking_cycles, error);
+    }
+    pthread_mutex_unlock(&t->life);
+    return status;
+}
+
+void timeline_stop(struct timeline *t)
+{
+    pthread_mutex_lock(&t->life);
+    stop(t);
+    pthread_mutex_unlock(&t->life);
+}
+
 void timeline_destroy(struct timeline *t)
 {
     if (t == NULL)
@@ -397,6 +560,7 @@ void timeline_destroy(struct timeline *t)
     timeline_stop(t);
     map_destroy(&t->pids);
     pthread_mutex_destroy(&t->lock);
+    pthread_mutex_destroy(&t->life);
     os_free(t->os, t->ring);
     os_free(t->os, t->out);
     os_free(t->os, t);

@@ -4,8 +4,10 @@
  * a map of the source.
  *
  * Events per tensor: NEGOTIATE_<KIND> with a tick per rank, then <KIND>, within it activities.
- * Thread: begin/end by the token holder; start and stop by any.  The writer thread only drains the
- * ring. Start reading at timeline_event(). */
+ * Invariant: a trace is balanced. What began before it was started is left out, what is open when
+ * it is stopped is closed, and a negotiation that begins while the tensor's last batch still runs
+ * here is shown from that batch's end on. Thread: begin/end by the token holder; start and stop by
+ * any.  The writer thread only drains the ring. Start reading at event() in timeline.c. */
 #ifndef HVD_ENGINE_TIMELINE_H
 #define HVD_ENGINE_TIMELINE_H
 
@@ -28,13 +30,20 @@ hvd_status_t timeline_start(struct timeline *t, const char *path, bool is_markin
 void timeline_stop(struct timeline *t);        /* returns when all is on disk; may be repeated */
 bool timeline_is_on(const struct timeline *t); /* cheap: one load */
 
-/* All below do nothing when off. `tensor` is the full name (not NUL-terminated). */
-void timeline_begin(struct timeline *t, const char *tensor, size_t n, const char *activity);
-void timeline_end(struct timeline *t, const char *tensor, size_t n);
-/* The end of the top-level bar, with args {"dtype": ..., "shape": ...} unless dtype is NULL. */
-void timeline_end_args(struct timeline *t, const char *tensor, size_t n, const char *dtype,
-                       const char *shape);
-void timeline_rank_ready(struct timeline *t, const char *tensor, size_t n, int32_t rank);
+/* All below do nothing when off. A tensor is its process set and its full name (not
+ * NUL-terminated). */
+void timeline_negotiate_begin(struct timeline *t, int32_t set, const char *tensor, size_t n,
+                              const char *activity);
+void timeline_rank_ready(struct timeline *t, int32_t set, const char *tensor, size_t n,
+                         int32_t rank);
+void timeline_negotiate_end(struct timeline *t, int32_t set, const char *tensor, size_t n);
+/* The top-level bar, and within it activities. */
+void timeline_begin(struct timeline *t, int32_t set, const char *tensor, size_t n,
+                    const char *activity);
+void timeline_end(struct timeline *t, int32_t set, const char *tensor, size_t n);
+/* The end of the top-level bar, with args {"dtype": ..., "shape": ...}. */
+void timeline_end_args(struct timeline *t, int32_t set, const char *tensor, size_t n,
+                       const char *dtype, const char *shape);
 void timeline_cycle(struct timeline *t); /* CYCLE_START marker, if asked for */
 
 #endif

@@ -20,7 +20,6 @@ struct backend_group {
     struct backend_group *fallback; /* every group has one */
     struct mpi_coll *coll;          /* NULL: all goes to the fallback */
     mpi_handle_t comm;
-    hvd_kind_t kind; /* what runs */
     bool is_fallen_back;
 };
 
@@ -91,7 +90,6 @@ static hvd_status_t start(struct backend *b, struct backend_group *g, const stru
 {
     struct backend *fallback = of(b)->options.fallback;
     bool is_adasum = coll->kind == HVD_ALLREDUCE && coll->reduce == HVD_ADASUM;
-    g->kind = coll->kind;
     g->is_fallen_back = g->coll == NULL || is_adasum || coll->kind == HVD_BARRIER;
     if (g->is_fallen_back)
         return fallback->ops->start(fallback, g->fallback, coll, error);
@@ -116,9 +114,10 @@ static void reset(struct backend *b, struct backend_group *g, uint64_t base)
 }
 
 /* The names that users' tools know. */
-static const char *activity(const struct backend_group *g)
+static const char *activity(const struct backend_group *g, hvd_kind_t kind)
 {
-    switch (g->kind) {
+    (void)g;
+    switch (kind) {
     case HVD_ALLREDUCE: return "MPI_ALLREDUCE";
     case HVD_ALLGATHER: return "MPI_ALLGATHER";
     case HVD_BROADCAST: return "MPI_BCAST";

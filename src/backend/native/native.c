@@ -14,7 +14,6 @@ struct native {
 struct backend_group {
     struct host_coll *host; /* one of the two */
     struct net_coll *net;
-    hvd_kind_t kind; /* what runs */
 };
 
 static hvd_status_t group_open(struct backend *b, const struct group *group,
@@ -51,7 +50,6 @@ static hvd_status_t start(struct backend *b, struct backend_group *g, const stru
                           struct error *error)
 {
     (void)b;
-    g->kind = coll->kind;
     return g->host != NULL ? host_coll_start(g->host, coll, error)
                            : net_coll_start(g->net, coll, error);
 }
@@ -74,9 +72,10 @@ static void reset(struct backend *b, struct backend_group *g, uint64_t base)
 }
 
 /* The names that users' tools know. */
-static const char *activity(const struct backend_group *g)
+static const char *activity(const struct backend_group *g, hvd_kind_t kind)
 {
-    switch (g->kind) {
+    (void)g;
+    switch (kind) {
     case HVD_ALLREDUCE: return "GLOO_ALLREDUCE";
     case HVD_ALLGATHER: return "GLOO_ALLGATHER";
     case HVD_BROADCAST: return "GLOO_BCAST";
