@@ -14,7 +14,8 @@
 #include "backend/native/host.h"
 
 #define TRIAL_BYTES_MIN (128u << 10) /* below, staging needs only one chunk and always wins */
-#define TRIALS          6u           /* by turns; the first of each way only warms up */
+#define TRIALS          12u          /* by turns; the first of each way only warms up */
+#define READ_GAIN       0.9          /* reading must be this much faster: a trial may be unlucky */
 
 void host_reduce_block(struct host_coll *h, const void *const *sources, void *const *targets,
                        int32_t target_count, uint64_t bytes)
@@ -110,7 +111,9 @@ static uint32_t choice_flags(struct host_coll *h)
     if (!is_trial(h))
         return 0;
     const struct host_class *class = class_of(h);
-    return class->best_ns[1] < class->best_ns[0] ? (uint32_t)HOST_CHOICE_READ : 0;
+    return (double)class->best_ns[1] < READ_GAIN * (double)class->best_ns[0]
+               ? (uint32_t)HOST_CHOICE_READ
+               : 0;
 }
 
 /* All members count trials alike; after the last one member 0's choice holds. */
