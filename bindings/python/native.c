@@ -54,11 +54,16 @@ static PyMethodDef methods[] = {
     {"submit_group", FAST(native_submit_group), METH_FASTCALL,
      "submit_group(kind, names, set_id, reduce, prescale, postscale, inputs, outputs, flags) -> "
      "handle. All or nothing. names or outputs may be None."},
+    {"submit_each", FAST(native_submit_each), METH_FASTCALL,
+     "submit_each(handles, kind, names, set_id, reduce, prescale, postscale, tensors, flags): each "
+     "on its own and in place; appends the handles, also of those before one that is refused."},
     {"poll", native_poll, METH_O, "poll(handle) -> bool: has it ended, well or badly?"},
     {"status", native_status, METH_O, "status(handle) -> hvd_status_t: 0 ok, 1 in progress"},
     {"wait", native_wait, METH_O,
      "wait(handle): until it ends, without the GIL. Raises and releases the handle if it failed."},
     {"finish", native_finish, METH_O, "finish(handle): wait, then release the handle."},
+    {"finish_each", native_finish_each, METH_O,
+     "finish_each(handles): wait for all and release them, then raise the first error if any."},
     {"release", native_release, METH_O, "release(handle)"},
     {"result", FAST(native_result), METH_FASTCALL,
      "result(handle, index, dtype) -> DLPack capsule that owns the result, without a copy."},
@@ -69,6 +74,10 @@ static PyMethodDef methods[] = {
      "alloc(dtype, shape) -> DLPack capsule of zeroed memory that peers on this host reach "
      "without a copy, or None when there is no more."},
     {"is_shared", native_is_shared, METH_O, "is_shared(tensor) -> bool: is it such memory?"},
+    {"copy", FAST(native_copy), METH_FASTCALL,
+     "copy(target, source) -> bool: copy the elements, past the caches if there are many; False "
+     "and "
+     "nothing done if either is not dense host memory or they differ."},
     {"register_exchange", native_register_exchange, METH_O,
      "register_exchange(type) -> bool: read tensors of this type through its C table, if it has "
      "one."},

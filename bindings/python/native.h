@@ -67,10 +67,12 @@ PyObject *native_register_exchange(PyObject *module, PyObject *type);
 /* ---- the functions of the module, by file ---- */
 PyObject *native_submit(PyObject *module, PyObject *const *args, Py_ssize_t count); /* ops.c */
 PyObject *native_submit_group(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *native_submit_each(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *native_poll(PyObject *module, PyObject *handle);
 PyObject *native_status(PyObject *module, PyObject *handle);
 PyObject *native_wait(PyObject *module, PyObject *handle);
 PyObject *native_finish(PyObject *module, PyObject *handle);
+PyObject *native_finish_each(PyObject *module, PyObject *handles);
 PyObject *native_release(PyObject *module, PyObject *handle);
 
 PyObject *native_result(PyObject *module, PyObject *const *args, Py_ssize_t count); /* results.c */
@@ -79,6 +81,8 @@ PyObject *native_result_rank(PyObject *module, PyObject *handle);
 PyObject *native_alloc(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *native_is_shared(PyObject *module, PyObject *object);
 void native_life_end(struct native_state *state);
+
+PyObject *native_copy(PyObject *module, PyObject *const *args, Py_ssize_t count); /* copy.c */
 
 PyObject *native_init(PyObject *module, PyObject *const *args, Py_ssize_t count); /* world.c */
 PyObject *native_shutdown(PyObject *module, PyObject *unused);

@@ -195,6 +195,39 @@ free_group:
     return result;
 }
 
+/* The ops of a round are independent of each other, unlike those of a group: another rank may hand
+ * them over one by one, or in another order. */
+PyObject *native_submit_each(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    struct native_state *state = native_state(module);
+    hvd_op_t common;
+    int32_t flags;
+    if (!native_check_count(count, 9, "submit_each") || !read_kind(args[1], &common) ||
+        !read_common(args + 3, &common) || !read_int(args[8], &flags))
+        return NULL;
+    if (!PyList_Check(args[0]) || !PyList_Check(args[2]) || !PyList_Check(args[7])) {
+        PyErr_SetString(PyExc_TypeError, "submit_each() takes lists");
+        return NULL;
+    }
+    common.flags = (uint32_t)flags;
+    for (Py_ssize_t i = 0; i < PyList_Size(args[7]); i++) {
+        struct tensor_view views[2];
+        hvd_op_t op = common;
+        hvd_handle_t handle = 0;
+        PyObject *name = PyList_GetItem(args[2], i), *tensor = PyList_GetItem(args[7], i);
+        if (name == NULL || !read_name(name, &op.name) ||
+            !read_tensors(state, tensor, tensor, views, &op))
+            return NULL;
+        hvd_status_t status = hvd_submit(&op, &handle);
+        PyObject *number = give_handle(state, status, handle);
+        int rc = number != NULL ? PyList_Append(args[0], number) : -1;
+        Py_XDECREF(number);
+        if (rc < 0)
+            return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
 /* ---- the end of an op ---- */
 
 static bool read_handle(PyObject *object, hvd_handle_t *ret_handle)
@@ -236,33 +269,62 @@ static hvd_status_t wait_with_signals(hvd_handle_t handle)
     }
 }
 
-static PyObject *wait_for(PyObject *module, PyObject *object, bool is_released)
+/* OK, or what went wrong with an exception set; IN_PROGRESS: the op goes on. */
+static hvd_status_t wait_for(PyObject *module, PyObject *object, bool is_released)
 {
     hvd_handle_t handle;
     if (!read_handle(object, &handle))
-        return NULL;
+        return HVD_IN_PROGRESS;
     hvd_status_t status = wait_with_signals(handle);
     if (status == HVD_IN_PROGRESS)
-        return NULL;
+        return status;
     if (status != HVD_OK) {
         const char *text = hvd_error(handle);
         (void)native_raise(native_state(module), status, text[0] != '\0' ? text : hvd_last_error());
-        hvd_release(handle);
-        return NULL;
     }
-    if (is_released)
+    if (status != HVD_OK || is_released)
         hvd_release(handle);
-    Py_RETURN_NONE;
+    return status;
 }
 
 PyObject *native_wait(PyObject *module, PyObject *handle)
 {
-    return wait_for(module, handle, false);
+    return wait_for(module, handle, false) == HVD_OK ? Py_NewRef(Py_None) : NULL;
 }
 
 PyObject *native_finish(PyObject *module, PyObject *handle)
 {
-    return wait_for(module, handle, true);
+    return wait_for(module, handle, true) == HVD_OK ? Py_NewRef(Py_None) : NULL;
+}
+
+/* The first error of several; the others are left running only if a signal's handler raised. */
+PyObject *native_finish_each(PyObject *module, PyObject *handles)
+{
+    PyObject *type = NULL, *value = NULL, *traceback = NULL;
+    if (!PyList_Check(handles)) {
+        PyErr_SetString(PyExc_TypeError, "finish_each() takes a list");
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < PyList_Size(handles); i++) {
+        hvd_status_t status = wait_for(module, PyList_GetItem(handles, i), true);
+        if (status == HVD_OK)
+            continue;
+        if (status == HVD_IN_PROGRESS)
+            goto interrupted;
+        if (type == NULL)
+            PyErr_Fetch(&type, &value, &traceback);
+        else
+            PyErr_Clear();
+    }
+    if (type == NULL)
+        Py_RETURN_NONE;
+    PyErr_Restore(type, value, traceback);
+    return NULL;
+interrupted:
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    return NULL;
 }
 
 PyObject *native_release(PyObject *module, PyObject *object)

@@ -14,6 +14,10 @@ from horovod.common.library import native
 
 _BUCKET_BYTES = 8 << 20
 _ALIGN_BYTES = 64
+_LESSON_BYTES = 31 << 20  # glibc takes no notice of more than 32 MiB
+
+# Without the C table of PyTorch, asking for addresses takes as long as a copy.
+_CAN_COPY = native.register_exchange(torch.Tensor)
 
 _live = weakref.WeakSet()
 
@@ -37,6 +41,12 @@ def flat_view(tensor):
     return tensor.as_strided((tensor.numel(),), (1,))
 
 
+def copy_into(view, tensor):
+    """Copy the elements into a tensor of the same shape and dtype."""
+    if not (_CAN_COPY and native.copy(view, tensor)):
+        view.copy_(tensor)
+
+
 class GradientArena:
     """Shared memory for the gradients of some parameters, in `dtype` or in the parameters' own."""
 
@@ -53,6 +63,10 @@ class GradientArena:
             self._fill(kind, dtypes[kind], members)
         if self.views:
             _live.add(self)
+            # Gradients are freed as soon as they are copied, at the top of the heap, which malloc
+            # would give back to the system and fault in again in every step. Freeing one large
+            # block teaches glibc to keep as much; other allocators do not mind.
+            torch.empty(_LESSON_BYTES, dtype=torch.uint8)
 
     def _fill(self, dtype, number, parameters):
         item = torch.empty((), dtype=dtype).element_size()

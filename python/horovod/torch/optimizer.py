@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """hvd.DistributedOptimizer: an optimizer whose gradients are reduced over all ranks.
 
-A gradient's way: backward finishes it, a hook copies it once into memory that the peers reach and
-starts its allreduce, which runs while backward goes on. When backward ends, the hook's counterpart
-waits for all of them. So `p.grad` holds the reduced gradient as soon as `backward()` returns:
-clipping, GradScaler and whatever else looks at gradients work without further calls, and
-`synchronize()` in `step()` usually finds nothing left to do.
+A gradient's way: backward finishes it, a hook copies it once into memory that the peers reach, and
+its allreduce starts: at once where a core is free for it or the network does the waiting, so that
+it runs while backward goes on; otherwise when backward ends, in the thread that then waits for it
+anyway. Either way the end of backward waits for all of them. So `p.grad` holds the reduced gradient
+as soon as `backward()` returns: clipping, GradScaler and whatever else looks at gradients work
+without further calls, and `synchronize()` in `step()` usually finds nothing left to do.
 
 A round is one allreduce of every parameter. The last of `backward_passes_per_step` backward passes
 starts one; so does each further pass before `step()`, which for averages is right, because the
@@ -22,18 +23,25 @@ from contextlib import contextmanager
 
 import torch
 
+from horovod.common.exceptions import HorovodInternalError
+from horovod.common.library import native
 from horovod.common.process_sets import global_process_set
 from horovod.common.util import split_list
-from horovod.torch.arena import GradientArena, flat_view
+from horovod.torch.arena import GradientArena, copy_into, flat_view
 from horovod.torch.compression import BF16Compressor, Compression, FP16Compressor
 from horovod.torch.functions import broadcast_object
 from horovod.torch.mpi_ops import (
     _DTYPES,
+    _HOLD,
+    _WAITED,
     Adasum,
     Average,
     _allreduce_async,
     _grouped_allreduce_async,
+    _orphans,
+    _set_id,
     is_initialized,
+    local_size,
     rocm_built,
     size,
     sparse_allreduce_async,
@@ -54,6 +62,7 @@ _STEP_TEXT = (
     "optimizer.skip_synchronize() context if you use optimizer.synchronize() in your code."
 )
 _CAST_DTYPES = {FP16Compressor: torch.float16, BF16Compressor: torch.bfloat16}
+_IN_ROUND = object()  # stands for a handle in _round
 _BACKWARD_CODE = getattr(
     getattr(torch.autograd.graph, "_engine_run_backward", None), "__code__", None
 )
@@ -112,6 +121,15 @@ def _check_groups(groups):
 # ---- backward ----
 
 
+def _has_spare_core():
+    """Is a core left for the engine's thread while every rank of this host computes?"""
+    total = os.cpu_count() or 1
+    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
+    if mine * local_size() <= total:  # bound to cores of its own
+        return mine > torch.get_num_threads()
+    return mine >= local_size() * (torch.get_num_threads() + 1)
+
+
 def _is_nested_backward():
     """Are we inside a backward that another backward called (re-entrant checkpointing)?"""
     if _BACKWARD_CODE is None:
@@ -162,6 +180,10 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         # {p: (handle, ctx)}: in flight, or counted and not started if the handle is None. A handle
         # is a number or a function that waits; ctx is what to do with the result, if anything.
         self._handles = {}
+        # {p: (gradient, what to reduce, ctx)}: in place, to be started when backward ends.
+        self._staged = {}
+        self._round = []  # handles of gradients in the arena that were started together
+        self._is_overlapping = None  # are allreduces started while backward goes on?
         self._reduced = {}  # since the last synchronize(): {p: gradient that holds the result}
         self._sparse_seen = set()
         self._backward_tasks = set()
@@ -254,14 +276,38 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             if delay > 0:
                 self._handles[p] = (None, None)
                 return
-        elif self.op != Average and p.grad is self._reduced.get(p):
+        elif self.op != Average and (p in self._staged or p.grad is self._reduced.get(p)):
             raise AssertionError(_TOO_MANY_PASSES)
         group = self._p_to_group.get(p)
-        if group is None:
+        if not self._starts_at_once(p):
+            self._stage(p)
+        elif group is None:
             self._handles[p] = self._allreduce_grad_async(p)
         else:
             self._count_group(p, group)
         self._expect_end_of_backward()
+
+    def _starts_at_once(self, p):
+        if p.device.type != "cpu":
+            return True
+        if self._is_overlapping is None:
+            self._is_overlapping = size() > local_size() or _has_spare_core()
+        return self._is_overlapping
+
+    def _stage(self, p):
+        """Put the gradient in place while it is in the cache."""
+        if self._is_sparse(p) and not self.sparse_as_dense:
+            self._staged[p] = (None, None, None)
+            return
+        wire, finish = self._wire(p)
+        self._staged[p] = (p.grad, wire, finish)
+
+    def _take_staged(self, p):
+        """(what to reduce, ctx) of a gradient; prepared anew if it was not, or was replaced."""
+        grad, wire, finish = self._staged.pop(p, (None, None, None))
+        if grad is None or p.grad is not grad:
+            return self._wire(p)
+        return wire, finish
 
     def _count_group(self, p, group):
         self._handles[p] = (None, None)
@@ -307,7 +353,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             return wires[p], lambda _: grad.copy_(view)
         if view is not None and view.dtype == grad.dtype and grad.device.type == "cpu":
             if grad is not view:
-                view.copy_(grad)
+                copy_into(view, grad)
                 p.grad = view
             return wires[p], None
         if self._compression is not Compression.none:
@@ -327,14 +373,17 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
         return wire, finish
 
-    def _allreduce_grad_async(self, p):
+    def _allreduce_grad_async(self, p, flags=_HOLD):
         """Start the allreduce of p.grad; returns (handle, ctx)."""
         name = self._parameter_names[p]
         if self._is_sparse(p) and not self.sparse_as_dense:
+            self._staged.pop(p, None)
             return self._sparse_allreduce_grad_async(p, name)
-        wire, finish = self._wire(p)
+        wire, finish = self._take_staged(p)
         prescale, postscale = self._scale_factors()
-        handle = _allreduce_async(wire, wire, name, self.op, prescale, postscale, self.process_set)
+        handle = _allreduce_async(
+            wire, wire, name, self.op, prescale, postscale, self.process_set, flags
+        )
         return handle, finish
 
     def _is_sparse(self, p):
@@ -360,7 +409,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         name = self._parameter_names[ps[0]]
         if any(self._is_sparse(p) for p in ps) and not self.sparse_as_dense:
             return [self._allreduce_grad_async(p) for p in ps]
-        wires, finishes = zip(*(self._wire(p) for p in ps), strict=True)
+        wires, finishes = zip(*(self._take_staged(p) for p in ps), strict=True)
         prescale, postscale = self._scale_factors()
         wires = list(wires)
         handle = _grouped_allreduce_async(
@@ -389,39 +438,100 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._backward_tasks.discard(task)
         if _is_nested_backward():
             return
-        if self.op == Average:
+        # Of anything but an average, another pass may bring the rest; step() does not wait for it.
+        if self.op == Average or all(map(self._is_started, self._requires_update)):
             self._start_missing()
-        elif any(self._handles.get(p, (None, None))[0] is None for p in self._requires_update):
-            return  # another pass may bring the rest; step() does not wait for it
-        self._wait_all()
+            self._wait_all()
+
+    def _is_started(self, p):
+        return p in self._staged or self._is_in_flight(p)
+
+    def _is_in_flight(self, p):
+        return self._handles.get(p, (None, None))[0] is not None
 
     def _start_missing(self):
-        """Start the allreduce of every parameter that is not in flight, to complete the round."""
+        """Start the allreduce of every parameter that is not in flight, to complete the round.
+
+        Whoever calls this waits at once, so the engine's thread need not hear of it.
+        """
         done_groups = set()
-        for p in self._requires_update:
-            if self._handles.get(p, (None, None))[0] is not None:
+        together = []
+        _, wires = self._views()
+        for p in reversed(self._requires_update):
+            if self._is_in_flight(p):
                 continue
             self._allreduce_delay[p] = 0
             group = self._p_to_group.get(p)
-            if group is None:
-                self._handles[p] = self._allreduce_grad_async(p)
-            elif group not in done_groups:
-                done_groups.add(group)
-                self._start_group(group)
+            if group is not None:
+                if group not in done_groups:
+                    done_groups.add(group)
+                    self._start_group(group)
+            elif p in wires and not self._is_sparse(p):
+                together.append(p)
+            else:
+                self._handles[p] = self._allreduce_grad_async(p, _WAITED)
+        if together:
+            self._start_together(together, wires)
+
+    def _start_together(self, ps, wires):
+        """Start gradients that have their place in the arena, by one call."""
+        names, tensors = [], []
+        for p in ps:
+            wire, finish = self._take_staged(p)
+            if wire is not wires[p]:  # it has changed its type or device
+                self._staged[p] = (p.grad, wire, finish)
+                self._handles[p] = self._allreduce_grad_async(p, _WAITED)
+                continue
+            self._handles[p] = (_IN_ROUND, finish)
+            names.append("allreduce." + self._parameter_names[p])
+            tensors.append(wire)
+        scales = self._scale_factors()
+        where = (_set_id(self.process_set), self.op, *scales)
+        try:
+            native.submit_each(self._round, native.ALLREDUCE, names, *where, tensors, _WAITED)
+        except RuntimeError as error:
+            self._give_up()
+            raise HorovodInternalError(error)  # noqa: B904 - scripts look at the context
+        except BaseException:
+            self._give_up()
+            raise
 
     def _wait_all(self):
         try:
+            if self._round:
+                native.finish_each(self._round)
+                self._round.clear()
             for p, (handle, finish) in self._handles.items():
                 if handle is None:
                     continue
-                result = handle() if callable(handle) else synchronize(handle)
+                result = None
+                if handle is not _IN_ROUND:
+                    result = handle() if callable(handle) else synchronize(handle)
                 if finish is not None:
                     finish(result)
                 self._reduced[p] = p.grad
-        except BaseException:
+        except native.StatusError as error:
+            self._round.clear()  # all have ended
+            self._drain()
+            self._start_over()
+            raise HorovodInternalError(error)  # noqa: B904
+        except HorovodInternalError:
+            self._drain()
             self._start_over()
             raise
+        except BaseException:
+            self._give_up()
+            raise
         self._handles.clear()
+
+    def _give_up(self):
+        """Without waiting: nothing of this round counts, but some of it may still be running."""
+        for handle in self._round:
+            native.release(handle)
+        if self._round:
+            _orphans.append(self._arena)
+            self._round.clear()
+        self._start_over()
 
     # ---- what users call ----
 
@@ -439,6 +549,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     def _start_over(self):
         """The next backward begins a new step."""
         self._handles.clear()
+        self._staged.clear()
         self._reduced.clear()
         self._backward_tasks.clear()
         for group in self._group_counts:
@@ -452,6 +563,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         """Wait for what is in flight, whatever comes of it: its memory may be used again."""
         for handle, _ in list(self._handles.values()):
             try:
+                if handle is _IN_ROUND:
+                    continue
                 if callable(handle):
                     handle()
                 elif handle is not None:
