@@ -27,8 +27,8 @@ struct exchange {
     dlpack_read_t read;
 };
 
-/* One life of the library, from init to shutdown: memory of its arena is gone with it. Shared by
- * the module and by every tensor in the arena, which may outlive the module. */
+/* One life of the library, from init to shutdown: memory of its arena is given back only within it.
+ * Shared by the module and by every tensor in the arena, which may outlive the module. */
 struct life {
     _Atomic int users;
     _Atomic bool is_over;

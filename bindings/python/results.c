@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* results.c - memory of the library handed to Python: results whose size only the op's end tells,
- * and memory that peers on this host can reach. The latter ends with the library's life; a tensor
- * that dies later, or in a forked child, gives nothing back.
+ * and memory that peers on this host can reach. The latter is shared during the library's life; a
+ * tensor that dies later, or in a forked child, gives nothing back.
  *
  * Both travel as DLPack capsules: the consumer's tensor points straight at the memory and gives it
  * back with hvd_free() when its last view dies; a capsule nobody consumed gives it back itself.

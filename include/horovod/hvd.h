@@ -208,8 +208,9 @@ HVD_API hvd_status_t hvd_result_splits(hvd_handle_t handle, int32_t index,
 HVD_API int32_t hvd_result_rank(hvd_handle_t handle); /* join: the global rank that joined last */
 
 /* ---- memory that peers on this host can reach ---- */
-/* 64-byte aligned, zeroed; gone after shutdown. NULL when full or not initialised. Without shared
- * memory (a world of one, HOROVOD_SHM_DISABLE) it is ordinary memory; hvd_is_shared() tells. */
+/* 64-byte aligned, zeroed. NULL when full or not initialised. Without shared memory (a world of
+ * one, HOROVOD_SHM_DISABLE) it is ordinary memory; hvd_is_shared() tells. What was not freed before
+ * shutdown stays where it is with what it holds, no longer shared, until the process ends. */
 HVD_API void *hvd_alloc(size_t bytes);
 /* Of hvd_alloc() or hvd_result_take(), also after shutdown; NULL and unknown pointers are left
  * alone. */
@@ -243,9 +244,9 @@ typedef struct hvd_stats {
 HVD_API void hvd_stats(hvd_stats_t *ret_stats);
 
 /* What this build and machine can do now: "mpi", "gloo", "nccl", "ddl", "ccl", "cuda", "rocm",
- * "shm", "tcp"; 0 = no. Works before init. "gloo" is 1: our TCP plane fills its place; "mpi" is 1 if
- * there is an MPI library. And of the job that hvd_init() started: "mpi_enabled", "gloo_enabled",
- * "mpi_threads" (MPI_THREAD_MULTIPLE). */
+ * "shm", "tcp"; 0 = no. Works before init. "gloo" is 1: our TCP plane fills its place; "mpi" is 1
+ * if there is an MPI library. And of the job that hvd_init() started: "mpi_enabled",
+ * "gloo_enabled", "mpi_threads" (MPI_THREAD_MULTIPLE). */
 HVD_API int32_t hvd_feature(const char *name);
 
 #ifdef __cplusplus

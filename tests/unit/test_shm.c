@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -306,6 +307,41 @@ static void test_heap(void **state)
     assert_false(shm_is_heap_range(shm, 0, UINT64_MAX, 2));
     assert_false(shm_is_heap_range(shm, 0, 0, 1));
     world_destroy(&world);
+}
+
+/* Memory that nobody freed can be used after the transport's end, and peers no longer see it. */
+static void test_heap_outlives(void **state)
+{
+    (void)state;
+    static struct world world;
+    enum { COUNT = 4 };
+    static const size_t sizes[COUNT] = {100, 5000, 3u << 20, 64};
+    uint8_t *blocks[COUNT], *between[COUNT];
+    world_create(&world, 2);
+    world_connect(&world);
+    for (size_t i = 0; i < COUNT; i++) {
+        blocks[i] = shm_heap_alloc(world.ranks[0].shm, sizes[i]);
+        between[i] = shm_heap_alloc(world.ranks[0].shm, 10000);
+        assert_non_null(blocks[i]);
+        assert_non_null(between[i]);
+        conformance_fill(blocks[i], sizes[i], (uint32_t)i);
+    }
+    for (size_t i = 0; i < COUNT; i++)
+        shm_heap_free(world.ranks[0].shm, between[i]);
+    world_destroy(&world);
+    for (size_t i = 0; i < COUNT; i++) {
+        static uint8_t expected[3u << 20];
+        conformance_fill(expected, sizes[i], (uint32_t)i);
+        assert_memory_equal(blocks[i], expected, sizes[i]);
+        memset(blocks[i], 0x33, sizes[i]);
+        /* Its pages are there, those of the freed blocks are not. */
+        unsigned char resident;
+        assert_int_equal(
+            mincore((void *)((uintptr_t)blocks[i] & ~(uintptr_t)4095), 4096, &resident), 0);
+        assert_int_equal(mincore(between[i], 4096, &resident), -1);
+    }
+    /* Large ones are whole pages of their own: the process may give them back. */
+    assert_int_equal(munmap(blocks[2], sizes[2]), 0);
 }
 
 static void *heap_user(void *arg)
@@ -715,6 +751,7 @@ int main(void)
         cmocka_unit_test(test_destroy_half_built),
         cmocka_unit_test(test_heap),
         cmocka_unit_test(test_heap_threads),
+        cmocka_unit_test(test_heap_outlives),
         cmocka_unit_test(test_arena_is_shared),
         cmocka_unit_test(test_garbage),
         cmocka_unit_test(test_garbage_fragments),

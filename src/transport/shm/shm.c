@@ -257,9 +257,9 @@ static void destroy(struct transport *t)
     fd_close(os, &shm->inner_poll);
     fd_close(os, &shm->listener);
     fd_close(os, &shm->bell);
+    shm_unregister_all(shm);
+    shm_segment_unmap(shm);
     shm_heap_destroy(shm);
-    if (shm->segment != NULL)
-        os->unmap(os->ctx, shm->segment, shm->bytes);
     fd_close(os, &shm->segment_fd);
     os_free(os, shm->inbox);
     os_free(os, shm);

@@ -310,11 +310,32 @@ int shm_heap_init(struct shm *shm)
     return 0;
 }
 
+/* Somebody may look at memory of his long after shutdown, for instance at a gradient: what is still
+ * taken becomes private where it is, or at worst stays shared, and is left to the process. */
+void shm_segment_unmap(struct shm *shm)
+{
+    const struct os *os = shm->base.os;
+    uint64_t done = 0;
+    if (shm->segment == NULL)
+        return;
+    for (size_t i = 0; i < shm->heap.count; i++) {
+        const struct heap_extent *extent = &shm->heap.extents[i];
+        if (!extent->is_used)
+            continue;
+        if (extent->at > done)
+            os->unmap(os->ctx, shm->segment + done, extent->at - done);
+        (void)os->unshare(os->ctx, shm->segment + extent->at, extent->bytes);
+        done = extent->at + extent->bytes;
+    }
+    if (done < shm->bytes)
+        os->unmap(os->ctx, shm->segment + done, shm->bytes - done);
+    shm->segment = NULL;
+}
+
 void shm_heap_destroy(struct shm *shm)
 {
     struct shm_heap *heap = &shm->heap;
     const struct os *os = shm->base.os;
-    shm_unregister_all(shm);
     for (uint32_t class = 0; class < HEAP_CLASSES; class ++) {
         for (struct heap_slab *slab = heap->slabs[class], *next; slab != NULL; slab = next) {
             next = slab->next;

@@ -197,6 +197,7 @@ void shm_todo(struct shm *shm, const struct shm_peer *peer);
 /* shm_heap.c */
 int shm_heap_init(struct shm *shm);
 void shm_heap_destroy(struct shm *shm);
+void shm_segment_unmap(struct shm *shm); /* but what is still taken */
 /* Whole pages, the lock held; UINT64_MAX: no room. */
 uint64_t shm_extent_take(struct shm *shm, uint64_t bytes);
 void shm_extent_give(struct shm *shm, uint64_t offset);

@@ -244,7 +244,8 @@ void shm_unregister_all(struct shm *shm)
     struct shm_heap *heap = &shm->heap;
     const struct os *os = shm->base.os;
     for (size_t i = 0; i < heap->range_count; i++)
-        os->unshare(os->ctx, (void *)heap->ranges[i].at, heap->ranges[i].bytes);
+        if (os->unshare(os->ctx, (void *)heap->ranges[i].at, heap->ranges[i].bytes) == 0)
+            shm_extent_give(shm, heap->ranges[i].offset);
     os_free(os, heap->ranges);
     heap->ranges = NULL;
     heap->range_count = heap->range_capacity = 0;
