@@ -62,6 +62,7 @@ struct agent {
     enum agent_state state;
     int64_t kill_at_ns;
     uint8_t key[MESSAGE_KEY_BYTES];
+    char *key_path; /* for workers whose wrappers close descriptors; NULL: none */
     char *cwd;
     struct list env, command;
     bool is_env_complete;
@@ -188,18 +189,35 @@ static void worker_environment(struct agent *a, struct worker *w, struct list *r
     char fd[16];
     snprintf(fd, sizeof fd, "%d", SPAWN_KEPT_FD);
     list_set(&a->mem, ret, "HOROVOD_KEY_FD", fd);
+    if (a->key_path != NULL)
+        list_set(&a->mem, ret, "HOROVOD_KEY_FILE", a->key_path);
 }
 
+#define KEY_TEXT_BYTES (2 * MESSAGE_KEY_BYTES + 1)
+
 /* Hex, so that the descriptor, HOROVOD_KEY_FILE and HOROVOD_KEY all hold the same text. */
+static void key_text(const struct agent *a, char ret_text[KEY_TEXT_BYTES + 1])
+{
+    for (size_t i = 0; i < MESSAGE_KEY_BYTES; i++)
+        snprintf(ret_text + 2 * i, 3, "%02x", a->key[i]);
+    ret_text[2 * MESSAGE_KEY_BYTES] = '\n';
+}
+
 static int worker_key_file(const struct agent *a)
 {
-    char text[2 * MESSAGE_KEY_BYTES + 2];
-    for (size_t i = 0; i < MESSAGE_KEY_BYTES; i++)
-        snprintf(text + 2 * i, 3, "%02x", a->key[i]);
-    text[2 * MESSAGE_KEY_BYTES] = '\n';
-    int fd = spawn_secret_file(text, 2 * MESSAGE_KEY_BYTES + 1);
+    char text[KEY_TEXT_BYTES + 1];
+    key_text(a, text);
+    int fd = spawn_secret_file(text, KEY_TEXT_BYTES);
     bytes_wipe(text, sizeof text);
     return fd;
+}
+
+static void agent_leave_key(struct agent *a)
+{
+    char text[KEY_TEXT_BYTES + 1];
+    key_text(a, text);
+    a->key_path = spawn_secret_path(&a->mem, a->os, text, KEY_TEXT_BYTES);
+    bytes_wipe(text, sizeof text);
 }
 
 static void worker_watch(struct agent *a, struct worker *w)
@@ -370,6 +388,7 @@ static void agent_start(struct agent *a, struct reader *r)
         return;
     }
     a->oom_kills = spawn_oom_kill_count();
+    agent_leave_key(a);
     for (uint32_t i = 0; i < a->worker_count; i++) {
         int rc = worker_start(a, &a->workers[i]);
         if (rc < 0) {
@@ -592,6 +611,7 @@ int agent_main(const struct os *os)
     }
     agent_hello(&a);
     agent_loop(&a);
+    spawn_secret_remove(&a.mem, a.key_path);
     agent_farewell(&a);
     bytes_wipe(a.key, sizeof a.key);
     probe_destroy(a.probe);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "job.h"
+#include "wire/address.h"
 
 /* "10.0.0.1 40000 10.0.0.2 22": the first word is us. */
 static char *first_word(struct mem *m, const char *text)
@@ -74,7 +75,15 @@ static hvd_status_t listen_unix(struct job *job, char *ret_address, struct error
 static hvd_status_t listen_one(struct job *job, const char *text, char *ret_address,
                                struct error *error)
 {
-    char *address = mem_format(job->mem, strchr(text, ':') == NULL ? "%s:0" : "[%s]:0", text);
+    const char *range = job->os->env(job->os->ctx, "HOROVOD_PORT_RANGE");
+    uint16_t first = 0, last = 0;
+    hvd_status_t status = port_range_parse(range, &first, &last, error);
+    if (status != HVD_OK)
+        return status;
+    char *address = mem_format(job->mem, strchr(text, ':') == NULL ? "%s:%u-%u" : "[%s]:%u-%u",
+                               text, first, last);
+    if (first == 0)
+        address = mem_format(job->mem, strchr(text, ':') == NULL ? "%s:0" : "[%s]:0", text);
     if (job->store == NULL)
         return store_server_create(job->os, address, job->key, &job->store, ret_address, error);
     return store_server_listen(job->store, address, ret_address, error);

@@ -395,6 +395,45 @@ int spawn_secret_file(const void *bytes, size_t n)
     return fd;
 }
 
+static bool write_secret(const char *path, const void *bytes, size_t n)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return false;
+    bool is_written = write(fd, bytes, n) == (ssize_t)n;
+    if (close(fd) != 0 || !is_written) {
+        unlink(path);
+        return false;
+    }
+    return true;
+}
+
+/* Memory rather than a disk, if there is such a place. */
+char *spawn_secret_path(struct mem *m, const struct os *os, const void *bytes, size_t n)
+{
+    const char *runtime = os->env(os->ctx, "XDG_RUNTIME_DIR");
+    const char *const places[] = {runtime != NULL && runtime[0] == '/' ? runtime : "/dev/shm",
+                                  "/dev/shm", "/tmp"};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        char *folder = mem_format(m, "%s/horovod-key-XXXXXX", places[i]);
+        if (mkdtemp(folder) == NULL) /* 0700 */
+            continue;
+        char *path = mem_format(m, "%s/key", folder);
+        if (write_secret(path, bytes, n))
+            return path;
+        rmdir(folder);
+    }
+    return NULL;
+}
+
+void spawn_secret_remove(struct mem *m, const char *path)
+{
+    if (path == NULL)
+        return;
+    unlink(path);
+    rmdir(mem_copy_n(m, path, (size_t)(strrchr(path, '/') - path)));
+}
+
 char *spawn_descriptor_path(struct mem *m, int fd)
 {
     return fd < 0 ? NULL : mem_format(m, "/proc/%d/fd/%d", (int)getpid(), fd);

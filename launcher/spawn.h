@@ -64,6 +64,10 @@ uint64_t spawn_raise_file_limit(void);
 int spawn_take_stdio(int *ret_in_fd, int *ret_out_fd);
 /* A fresh unlinked file with these bytes, offset 0; -errno. */
 int spawn_secret_file(const void *bytes, size_t n);
+/* A file with these bytes that only we can read, in a folder of its own; NULL: there is no place
+ * for it. To be removed by spawn_secret_remove(), which accepts NULL. */
+char *spawn_secret_path(struct mem *m, const struct os *os, const void *bytes, size_t n);
+void spawn_secret_remove(struct mem *m, const char *path);
 char *spawn_descriptor_path(struct mem *m, int fd); /* for our children; NULL if fd < 0 */
 int64_t spawn_oom_kill_count(void);                 /* of this cgroup; -1: not known */
 

@@ -96,13 +96,31 @@ static void fill_missing(struct bootstrap *b)
 
 /* ---- our launcher ---- */
 
+/* -1: not set. */
+static hvd_status_t check_pair(const char *a, int64_t a_value, const char *b, int64_t b_value,
+                               struct error *error)
+{
+    if ((a_value >= 0) == (b_value >= 0))
+        return HVD_OK;
+    return error_set(error, HVD_ERR_CONFIG, "%s is set but %s is not; set both or neither.",
+                     a_value >= 0 ? a : b, a_value >= 0 ? b : a);
+}
+
 static hvd_status_t from_launcher(const struct config *c, struct bootstrap *b, struct error *error)
 {
     b->source = "the environment (HOROVOD_RANK ...)";
-    if (c->rank < 0 || c->size < 0)
-        return error_set(error, HVD_ERR_CONFIG, "%s is set but %s is not; set both or neither.",
-                         c->rank >= 0 ? "HOROVOD_RANK" : "HOROVOD_SIZE",
-                         c->rank >= 0 ? "HOROVOD_SIZE" : "HOROVOD_RANK");
+    if (check_pair("HOROVOD_RANK", c->rank, "HOROVOD_SIZE", c->size, error) != HVD_OK)
+        return HVD_ERR_CONFIG;
+    hvd_status_t status =
+        check_pair("HOROVOD_LOCAL_RANK", c->local_rank, "HOROVOD_LOCAL_SIZE", c->local_size, error);
+    if (status == HVD_OK)
+        status = check_pair("HOROVOD_CROSS_RANK", c->cross_rank, "HOROVOD_CROSS_SIZE",
+                            c->cross_size, error);
+    if (status == HVD_OK && c->rendezvous[0] == '\0')
+        status = check_pair("HOROVOD_GLOO_RENDEZVOUS_ADDR", c->rendezvous_addr[0] != '\0' ? 0 : -1,
+                            "HOROVOD_GLOO_RENDEZVOUS_PORT", c->rendezvous_port, error);
+    if (status != HVD_OK)
+        return status;
     b->rank = (int32_t)c->rank;
     b->size = (int32_t)c->size;
     b->local_rank = c->local_rank >= 0 ? (int32_t)c->local_rank : 0;
@@ -348,14 +366,23 @@ static hvd_status_t at_first_node(const char *nodes, const char *name, struct bo
     return HVD_OK;
 }
 
+/* Without them the ranks would look for each other in vain until the time limit. */
+static hvd_status_t check_master(const struct os *os, struct error *error)
+{
+    const bool has_address = value_of(os, "MASTER_ADDR") != NULL;
+    if (has_address && value_of(os, "MASTER_PORT") != NULL)
+        return HVD_OK;
+    return error_set(error, HVD_ERR_CONFIG,
+                     "%s is set but %s is not: torchrun sets MASTER_ADDR and MASTER_PORT with RANK "
+                     "and WORLD_SIZE.",
+                     has_address ? "MASTER_ADDR" : "WORLD_SIZE",
+                     has_address ? "MASTER_PORT" : "MASTER_ADDR");
+}
+
 static hvd_status_t across_hosts(const struct os *os, struct bootstrap *b, struct error *error)
 {
     static const char *const lists[] = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"};
     bool is_torch = strcmp(b->source, "torchrun") == 0;
-    if (is_torch && (value_of(os, "MASTER_ADDR") == NULL || value_of(os, "MASTER_PORT") == NULL))
-        return error_set(error, HVD_ERR_CONFIG, "%s is set but %s is not.",
-                         value_of(os, "MASTER_ADDR") != NULL ? "MASTER_ADDR" : "WORLD_SIZE",
-                         value_of(os, "MASTER_ADDR") != NULL ? "MASTER_PORT" : "MASTER_ADDR");
     if (is_torch)
         return at_master(os, b, error);
     for (int i = 0; i < 2; i++)
@@ -370,6 +397,11 @@ static hvd_status_t self_serve(const struct os *os, const struct config *c, cons
     b->is_self_served = true;
     if (b->size == 1)
         return HVD_OK;
+    if (strcmp(s->name, "torchrun") == 0 && c->rendezvous[0] == '\0') {
+        hvd_status_t status = check_master(os, error);
+        if (status != HVD_OK)
+            return status;
+    }
     identify(os, s, b);
     if (c->rendezvous[0] != '\0') {
         b->is_rendezvous_own = true;

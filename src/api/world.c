@@ -202,15 +202,18 @@ static hvd_status_t listen_own(struct world *world, const struct endpoint *self,
                                char *ret_list, size_t bytes, struct error *error)
 {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    const char *range = world->config.port_range;
     struct error trouble;
     size_t used = 0;
     error_clear(&trouble);
     for (int i = 0; i < self->address_count; i++) {
         const uint8_t *raw = self->addresses[i];
         bool is_v4 = memcmp(raw, mapped, sizeof mapped) == 0;
-        char text[INET6_ADDRSTRLEN] = "", wanted[80], address[256];
+        char text[INET6_ADDRSTRLEN] = "", ports[8], wanted[96], address[256];
         inet_ntop(is_v4 ? AF_INET : AF_INET6, is_v4 ? raw + 12 : raw, text, sizeof text);
-        snprintf(wanted, sizeof wanted, is_v4 ? "%s:%d" : "[%s]:%d", text, port);
+        snprintf(ports, sizeof ports, "%d", port);
+        snprintf(wanted, sizeof wanted, is_v4 ? "%s:%s" : "[%s]:%s", text,
+                 port == 0 && range[0] != '\0' ? range : ports);
         hvd_status_t status = world->server == NULL
                                   ? store_server_create(world->os, wanted, world->key,
                                                         &world->server, address, &trouble)

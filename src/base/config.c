@@ -76,6 +76,8 @@ const struct config_row config_rows[] = {
     ROW("GLOO_IFACE", CONFIG_TEXT, "", interfaces, "network interfaces to use, comma list"),
     ROW("INTERFACES", CONFIG_TEXT, "", interfaces,
         "network interfaces to use, comma list; empty: all; wins over HOROVOD_GLOO_IFACE"),
+    ROW("PORT_RANGE", CONFIG_TEXT, "", port_range,
+        "ports to listen on, A-B, for launcher and ranks; empty: any that the system gives"),
 
     /* engine */
     NUMBER("FUSION_THRESHOLD", CONFIG_INT, "134217728", fusion_threshold_bytes, 0, BYTES_MAX,
@@ -128,7 +130,8 @@ const struct config_row config_rows[] = {
     NUMBER("TCP_FLOWS", CONFIG_INT, "4", tcp_flows, 1, CONFIG_FLOWS_MAX,
            "connections for tensor bytes per pair of ranks"),
     ROW("SECURITY", CONFIG_TEXT, "auth", security,
-        "auth: handshake and checksums, mac: keyed sums, tls: encryption, off: for benchmarks"),
+        "links between hosts: auth (handshake and checksums), mac (every byte authenticated), tls "
+        "(and encrypted), off (no checksums; for benchmarks)"),
     ROW("ALLREDUCE_ALGORITHM", CONFIG_TEXT, "", algorithm,
         "force an allreduce schedule by name; empty: choose by size"),
     ROW("HIERARCHICAL_ALLREDUCE", CONFIG_BOOL, "0", hierarchical_allreduce,

@@ -32,6 +32,7 @@ struct config {
     int64_t epoch;
     char interfaces[CONFIG_TEXT_MAX]; /* HOROVOD_GLOO_IFACE / HOROVOD_INTERFACES: comma list, "" =
                                          all */
+    char port_range[32];              /* HOROVOD_PORT_RANGE: "A-B", "" = any */
 
     /* engine */
     int64_t fusion_threshold_bytes;

@@ -153,3 +153,36 @@ bool address_is_wildcard(const struct address *address)
     }
     return false;
 }
+
+/* A number of a port in front of `end`, or 0. */
+static long port_number(const char *text, char end, const char **ret_rest)
+{
+    char *rest = NULL;
+    if (*text < '0' || *text > '9')
+        return 0;
+    long number = strtol(text, &rest, 10);
+    *ret_rest = rest;
+    return *rest == end && number <= UINT16_MAX ? number : 0;
+}
+
+hvd_status_t port_range_parse(const char *text, uint16_t *ret_first, uint16_t *ret_last,
+                              struct error *error)
+{
+    const char *rest = NULL;
+    long first = 0, last = 0;
+    *ret_first = *ret_last = 0;
+    if (text == NULL || *text == '\0')
+        return HVD_OK;
+    if (strchr(text, '-') == NULL) {
+        first = last = port_number(text, '\0', &rest);
+    } else {
+        first = port_number(text, '-', &rest);
+        last = first > 0 ? port_number(rest + 1, '\0', &rest) : 0;
+    }
+    if (first < 1 || last < first)
+        return error_set(error, HVD_ERR_CONFIG,
+                         "HOROVOD_PORT_RANGE=%.40s is no range of ports such as 20000-20100", text);
+    *ret_first = (uint16_t)first;
+    *ret_last = (uint16_t)last;
+    return HVD_OK;
+}

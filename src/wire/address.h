@@ -10,6 +10,7 @@
 #define HVD_WIRE_ADDRESS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/socket.h>
 
 #include "base/status.h"
@@ -30,5 +31,9 @@ hvd_status_t address_list_parse(const char *text, struct address *ret_list, int 
 void address_format(const struct address *address, char *ret_text, size_t bytes);
 /* 0.0.0.0 or [::]: would listen on every interface. */
 bool address_is_wildcard(const struct address *address);
+
+/* "A-B" or "A", 1 to 65535; "" and NULL: any port, 0 and 0. */
+hvd_status_t port_range_parse(const char *text, uint16_t *ret_first, uint16_t *ret_last,
+                              struct error *error);
 
 #endif

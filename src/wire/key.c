@@ -138,6 +138,16 @@ static hvd_status_t load_fd(const struct os *os, int64_t fd, uint8_t ret_key[KEY
     return status;
 }
 
+/* Beside a key file, a descriptor counts only if it is a file of the right size and ours: anything
+ * else under that number belongs to a wrapper, which misses what we read from it. */
+static bool is_key_likely(int64_t fd)
+{
+    struct stat st;
+    return fd <= INT32_MAX && fstat((int)fd, &st) == 0 && S_ISREG(st.st_mode) &&
+           st.st_uid == geteuid() && (st.st_mode & (S_IRWXG | S_IRWXO)) == 0 &&
+           (st.st_size == KEY_BYTES || (st.st_size >= HEX_DIGITS && st.st_size <= TEXT_MAX));
+}
+
 /* `struct os` knows no fstat(): a key file exists in the real world only. */
 static hvd_status_t file_check(int fd, struct error *error)
 {
@@ -188,7 +198,7 @@ hvd_status_t key_load(const struct os *os, const struct config *config, uint8_t 
     uint8_t key[KEY_BYTES];
     hvd_status_t status = HVD_OK;
     bool has = true;
-    if (config->key_fd >= 0)
+    if (config->key_fd >= 0 && (config->key_file[0] == '\0' || is_key_likely(config->key_fd)))
         status = load_fd(os, config->key_fd, key, error);
     else if (config->key_file[0] != '\0')
         status = load_file(os, config->key_file, key, error);

@@ -6,6 +6,8 @@
  *   HOROVOD_KEY_FILE  a regular file that only its owner may read, no symbolic link
  *   HOROVOD_KEY       64 hex digits in the environment, emptied after reading; the last resort,
  *                     since other processes of the same user can read it until then
+ * Our launcher sets the first two: wrappers that start programs from Python (`conda run`,
+ * subprocess) close descriptors or have others under the same number, and then the file counts.
  * A descriptor or file holds 32 raw bytes or 64 hex digits with an optional line end. It can be
  * read only once: whoever initialises again in one process keeps the key.
  *

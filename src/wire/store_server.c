@@ -512,8 +512,8 @@ static hvd_status_t listener_add(struct store_server *s, int fd, char *ret_addre
     return HVD_OK;
 }
 
-hvd_status_t store_server_listen(struct store_server *s, const char *address, char *ret_address,
-                                 struct error *error)
+static hvd_status_t listen_on(struct store_server *s, const char *address, char *ret_address,
+                              struct error *error)
 {
     char text[ADDRESS_TEXT_MAX];
     struct address list[ADDRESS_LIST_MAX];
@@ -536,6 +536,36 @@ hvd_status_t store_server_listen(struct store_server *s, const char *address, ch
     if (status != HVD_OK)
         s->os->close(s->os->ctx, fd);
     return status;
+}
+
+/* "HOST:A-B": the first port of the range that is free, from a random one on, so that jobs that
+ * start together do not all try the same ones. */
+hvd_status_t store_server_listen(struct store_server *s, const char *address, char *ret_address,
+                                 struct error *error)
+{
+    const char *colon = strrchr(address, ':');
+    uint16_t first = 0, last = 0;
+    uint32_t start = 0;
+    struct error trouble = {0};
+    char one[ADDRESS_TEXT_MAX];
+    if (strncmp(address, "unix:", 5) == 0 || colon == NULL || strchr(colon, '-') == NULL ||
+        (size_t)(colon - address) + 8 > sizeof one)
+        return listen_on(s, address, ret_address, error);
+    hvd_status_t status = port_range_parse(colon + 1, &first, &last, error);
+    if (status == HVD_OK && s->os->random(s->os->ctx, &start, sizeof start) < 0)
+        status = error_set(error, HVD_ERR_OS, "no random bytes to choose a port");
+    if (status != HVD_OK)
+        return status;
+    uint32_t count = (uint32_t)(last - first) + 1;
+    for (uint32_t i = 0; i < count; i++) {
+        error_clear(&trouble);
+        snprintf(one, sizeof one, "%.*s:%u", (int)(colon - address), address,
+                 first + (start % count + i) % count);
+        if (listen_on(s, one, ret_address, &trouble) == HVD_OK)
+            return HVD_OK;
+    }
+    return error_set(error, trouble.status, "no port of %u-%u is free: %.500s", first, last,
+                     trouble.text);
 }
 
 hvd_status_t store_server_create(const struct os *os, const char *address, const uint8_t key[32],

@@ -209,6 +209,38 @@ static void test_torchrun(void **state)
                           &b, &error),
                      HVD_OK);
     assert_place(&b, "torchrun", PLACE(1, 2, 1, 2, 0, 1));
+    assert_int_equal(find(LIST("RANK=1", "WORLD_SIZE=2"), &b, &error), HVD_ERR_CONFIG);
+    assert_non_null(strstr(error.text, "WORLD_SIZE is set but MASTER_ADDR is not"));
+    assert_int_equal(find(LIST("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=localhost"), &b, &error),
+                     HVD_ERR_CONFIG);
+    assert_non_null(strstr(error.text, "MASTER_ADDR is set but MASTER_PORT is not"));
+    assert_int_equal(find(LIST("RANK=0", "WORLD_SIZE=1"), &b, &error), HVD_OK);
+}
+
+static void test_half_of_ours(void **state)
+{
+    (void)state;
+    struct bootstrap b;
+    struct error error;
+    static const struct {
+        const char *given, *words;
+    } cases[] = {
+        {"HOROVOD_LOCAL_RANK=1", "HOROVOD_LOCAL_RANK is set but HOROVOD_LOCAL_SIZE is not"},
+        {"HOROVOD_LOCAL_SIZE=2", "HOROVOD_LOCAL_SIZE is set but HOROVOD_LOCAL_RANK is not"},
+        {"HOROVOD_CROSS_RANK=1", "HOROVOD_CROSS_RANK is set but HOROVOD_CROSS_SIZE is not"},
+        {"HOROVOD_GLOO_RENDEZVOUS_ADDR=127.0.0.1",
+         "HOROVOD_GLOO_RENDEZVOUS_ADDR is set but HOROVOD_GLOO_RENDEZVOUS_PORT is not"},
+        {"HOROVOD_GLOO_RENDEZVOUS_PORT=9",
+         "HOROVOD_GLOO_RENDEZVOUS_PORT is set but HOROVOD_GLOO_RENDEZVOUS_ADDR is not"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct os os = os_with(LIST("HOROVOD_RANK=1", "HOROVOD_SIZE=2", cases[i].given));
+        struct config config;
+        error_clear(&error);
+        assert_int_equal(config_load(&os, &config, NULL, NULL, &error), HVD_OK);
+        assert_int_equal(bootstrap_find(&os, &config, NULL, &b, &error), HVD_ERR_CONFIG);
+        assert_non_null(strstr(error.text, cases[i].words));
+    }
 }
 
 static void test_own_rendezvous_wins(void **state)
@@ -478,6 +510,7 @@ int main(void)
         cmocka_unit_test(test_slurm_batch_script_is_alone),
         cmocka_unit_test(test_pmi_of_slurm),
         cmocka_unit_test(test_torchrun),
+        cmocka_unit_test(test_half_of_ours),
         cmocka_unit_test(test_own_rendezvous_wins),
         cmocka_unit_test(test_half_set),
         cmocka_unit_test(test_wrong_values),

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_key.c - the job key from a descriptor, a file and the environment, and all that must be
  * refused on the way. */
+#define _GNU_SOURCE 1 /* memfd_create */
+
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -145,6 +148,38 @@ static void test_file(void **state)
     rmdir(folder);
 }
 
+/* A wrapper has closed the launcher's descriptor, or has one of its own under that number. */
+static void test_fd_lost(void **state)
+{
+    (void)state;
+    struct config c = empty_config();
+    struct error error;
+    uint8_t key[KEY_BYTES], other[KEY_BYTES] = {9};
+    bool has;
+    char folder[] = "/tmp/horovod-key-XXXXXX", left[8] = "";
+    assert_non_null(mkdtemp(folder));
+    snprintf(c.key_file, sizeof c.key_file, "%s/key", folder);
+    file_write(c.key_file, KEY, sizeof KEY, 0600);
+
+    c.key_fd = 987; /* not open */
+    assert_int_equal(load(&c, key, &has, &error), HVD_OK);
+    assert_memory_equal(key, KEY, sizeof KEY);
+
+    c.key_fd = pipe_with("theirs", 6, true);
+    assert_int_equal(load(&c, key, &has, &error), HVD_OK);
+    assert_memory_equal(key, KEY, sizeof KEY);
+    assert_int_equal(read((int)c.key_fd, left, sizeof left), 6); /* untouched */
+    close((int)c.key_fd);
+
+    c.key_fd = memfd_create("key", MFD_CLOEXEC); /* the launcher's: it wins */
+    assert_int_equal(fchmod((int)c.key_fd, 0600), 0);
+    assert_int_equal(write((int)c.key_fd, other, sizeof other), sizeof other);
+    assert_int_equal(load(&c, key, &has, &error), HVD_OK);
+    assert_memory_equal(key, other, sizeof other);
+    unlink(c.key_file);
+    rmdir(folder);
+}
+
 static void test_environment(void **state)
 {
     (void)state;
@@ -191,7 +226,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_none),     cmocka_unit_test(test_fd),
         cmocka_unit_test(test_file),     cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_generate),
+        cmocka_unit_test(test_generate), cmocka_unit_test(test_fd_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -865,6 +865,26 @@ static void test_two_listeners(void **state)
     bed_stop(&b);
 }
 
+static void test_port_range(void **state)
+{
+    (void)state;
+    struct bed b;
+    struct error error = {0};
+    char address[256];
+    bed_start(&b, "127.0.0.1:23491-23492");
+    pthread_mutex_lock(&b.lock);
+    assert_int_equal(store_server_listen(b.server, "127.0.0.1:23491-23492", address, &error),
+                     HVD_OK);
+    assert_string_not_equal(address, b.address);
+    assert_non_null(strstr(address, "127.0.0.1:2349"));
+    assert_int_not_equal(store_server_listen(b.server, "127.0.0.1:23491-23492", address, &error),
+                         HVD_OK);
+    assert_non_null(strstr(error.text, "no port of 23491-23492 is free"));
+    pthread_mutex_unlock(&b.lock);
+    store_client_close(client(&b, 0));
+    bed_stop(&b);
+}
+
 static void test_nobody_there(void **state)
 {
     (void)state;
@@ -1046,6 +1066,7 @@ int main(void)
         cmocka_unit_test(test_flood),
         cmocka_unit_test(test_server_comes_later),
         cmocka_unit_test(test_two_listeners),
+        cmocka_unit_test(test_port_range),
         cmocka_unit_test(test_nobody_there),
         cmocka_unit_test(test_addresses),
         cmocka_unit_test(test_torture),

@@ -745,6 +745,37 @@ static void test_which_addresses(void **state)
     assert_non_null(strstr(error.text, "HOROVOD_SECURITY=ssl"));
 }
 
+/* Two ranks share a range of two ports; a third finds none. */
+static void test_port_range(void **state)
+{
+    const struct os *os = os_host();
+    struct config config = {.timeout_s = 5, .tcp_flows = 1, .port_range = "23481-23482"};
+    struct endpoint self[3] = {{0}};
+    struct tcp *tcp[3] = {NULL};
+    struct error error;
+
+    (void)state;
+    for (int32_t i = 0; i < 2; i++) {
+        assert_int_equal(tcp_create(os, &config, i, true, &self[i], &tcp[i], &error), HVD_OK);
+        assert_in_range(self[i].tcp_port, 23481, 23482);
+    }
+    assert_int_not_equal(self[0].tcp_port, self[1].tcp_port);
+    error_clear(&error);
+    assert_int_equal(tcp_create(os, &config, 2, true, &self[2], &tcp[2], &error), HVD_ERR_CONFIG);
+    assert_non_null(strstr(error.text, "HOROVOD_PORT_RANGE=23481-23482"));
+    for (int32_t i = 0; i < 2; i++)
+        tcp_transport(tcp[i])->ops->destroy(tcp_transport(tcp[i]));
+    for (int i = 0; i < 6; i++) {
+        static const char *const wrong[] = {"0", "5-4", "70000", "1-70000", "a-b", "1-"};
+
+        strcpy(config.port_range, wrong[i]);
+        error_clear(&error);
+        assert_int_equal(tcp_create(os, &config, 2, true, &self[2], &tcp[2], &error),
+                         HVD_ERR_CONFIG);
+        assert_non_null(strstr(error.text, "no range of ports"));
+    }
+}
+
 /* --- a proxy that listens, flips bits and repeats itself --- */
 
 struct proxy {
@@ -1214,6 +1245,7 @@ int main(void)
         cmocka_unit_test(test_first_proven_address_wins),
         cmocka_unit_test(test_all_interfaces),
         cmocka_unit_test(test_which_addresses),
+        cmocka_unit_test(test_port_range),
         cmocka_unit_test(test_flipped_bit_in_bulk),
         cmocka_unit_test(test_flipped_bit_in_message),
         cmocka_unit_test(test_capture),

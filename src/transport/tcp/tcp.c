@@ -459,7 +459,7 @@ hvd_status_t tcp_create(const struct os *os, const struct config *config, int32_
     if (status == HVD_OK && tcp->poll < 0)
         status = error_set_os(error, tcp->poll, "can't make a poller for TCP links");
     if (status == HVD_OK)
-        status = tcp_listen(tcp, config->interfaces, is_single_host, ret_self, error);
+        status = tcp_listen(tcp, config, is_single_host, ret_self, error);
     if (status != HVD_OK) {
         tcp_destroy(&tcp->base);
         return status;

@@ -22,8 +22,9 @@
 #define TCP_QUEUE_BYTES   (TRANSPORT_MESSAGE_MAX + (64u << 10)) /* control bytes not yet sent */
 #define TCP_INBOX_BYTES   (TCP_CONTROL_HEAD + TCP_TAG_BYTES + TRANSPORT_MESSAGE_MAX)
 #define TCP_SCRATCH_BYTES (64u << 10)
-#define TCP_ENCRYPT_MAX   (64u << 10) /* payload of an encrypted frame: each flow has such a buffer \
-                                       */
+#define TCP_ENCRYPT_MAX                                                                            \
+    (64u << 10) /* payload of an encrypted frame: each flow has such a buffer                      \
+                 */
 #define TCP_ASIDE_BYTES_MAX  (256u << 20) /* set aside for all peers together */
 #define TCP_FORGOTTEN_MAX    16           /* ranges of streams remembered as given up, per peer */
 #define TCP_ACCEPTS_MAX      128          /* unproven connections at one time */
@@ -179,7 +180,7 @@ hvd_status_t tcp_peer_new(struct tcp *tcp, int32_t rank, struct tcp_peer **ret);
 void tcp_peer_free(struct tcp_peer *peer);
 
 /* tcp_listen.c */
-hvd_status_t tcp_listen(struct tcp *tcp, const char *interfaces, bool is_single_host,
+hvd_status_t tcp_listen(struct tcp *tcp, const struct config *config, bool is_single_host,
                         struct endpoint *ret_self, struct error *error);
 void tcp_listen_end(struct tcp *tcp);
 void tcp_address_text(const uint8_t address[16], char *ret_text, size_t bytes);

@@ -20,6 +20,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "wire/address.h"
+
 #define BACKLOG    128
 #define PORT_TRIES 16
 #define ITEM_MAX   64
@@ -163,6 +165,8 @@ static int listen_on(const struct os *os, const uint8_t address[16], uint16_t *p
         return fd;
     if (sa.ss_family == AF_INET6)
         os->sockopt_set(os->ctx, fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
+    if (*port != 0) /* connections of the last job that are not forgotten yet do not count */
+        os->sockopt_set(os->ctx, fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     result = os->bind(os->ctx, fd, (const struct sockaddr *)&sa, length);
     if (result >= 0)
         result = os->listen(os->ctx, fd, BACKLOG);
@@ -179,12 +183,13 @@ static int listen_on(const struct os *os, const uint8_t address[16], uint16_t *p
     return fd;
 }
 
-/* Listens on all addresses with one port. An address that can't be bound at all (it has just gone,
- * or IPv6 is off) is left out; a port that is taken on one of them is another try. */
-static int listen_on_all(struct tcp *tcp, const struct chosen *chosen, struct endpoint *ret_self)
+/* Listens on all addresses with one port, 0: the kernel's choice for the first. An address that
+ * can't be bound at all (it has just gone, or IPv6 is off) is left out; a port that is taken on one
+ * of them is another try. */
+static int listen_on_all(struct tcp *tcp, const struct chosen *chosen, uint16_t port,
+                         struct endpoint *ret_self)
 {
     const struct os *os = tcp->base.os;
-    uint16_t port = 0;
     int last = -EADDRNOTAVAIL;
 
     ret_self->address_count = 0;
@@ -204,13 +209,40 @@ static int listen_on_all(struct tcp *tcp, const struct chosen *chosen, struct en
     return tcp->listener_count > 0 ? 0 : last;
 }
 
-hvd_status_t tcp_listen(struct tcp *tcp, const char *interfaces, bool is_single_host,
+/* Tries ports until one is free on every address: what the kernel gives, or all of the range from a
+ * random one on (ranks of one host look for theirs at the same time). */
+static int listen_somewhere(struct tcp *tcp, const struct chosen *chosen, uint16_t first,
+                            uint16_t last, struct endpoint *ret_self)
+{
+    const struct os *os = tcp->base.os;
+    const uint32_t count = (uint32_t)(last - first) + 1;
+    const uint32_t tries = first == 0 ? PORT_TRIES : count;
+    uint32_t start = 0;
+    int result = first == 0 ? 0 : os->random(os->ctx, &start, sizeof start);
+
+    if (result < 0)
+        return result;
+    result = -EADDRINUSE;
+    for (uint32_t i = 0; i < tries && result == -EADDRINUSE; i++) {
+        tcp_listen_end(tcp);
+        result = listen_on_all(tcp, chosen,
+                               first == 0 ? 0 : (uint16_t)(first + (start % count + i) % count),
+                               ret_self);
+    }
+    return result;
+}
+
+hvd_status_t tcp_listen(struct tcp *tcp, const struct config *config, bool is_single_host,
                         struct endpoint *ret_self, struct error *error)
 {
+    const char *interfaces = config->interfaces;
     struct ifaddrs *all = NULL;
     struct chosen chosen = {.count = 0};
-    int result = -EADDRINUSE;
+    uint16_t first = 0, last = 0;
+    int result = 0;
 
+    if (port_range_parse(config->port_range, &first, &last, error) != HVD_OK)
+        return HVD_ERR_CONFIG;
     if (getifaddrs(&all) != 0)
         return error_set_os(error, -errno, "can't list the network interfaces");
     choose(all, interfaces, is_single_host, &chosen);
@@ -220,10 +252,11 @@ hvd_status_t tcp_listen(struct tcp *tcp, const char *interfaces, bool is_single_
                          "no address to listen on: no interface that is up matches \"%s\" "
                          "(HOROVOD_INTERFACES or HOROVOD_GLOO_IFACE; interface names or addresses)",
                          interfaces);
-    for (int i = 0; i < PORT_TRIES && result == -EADDRINUSE; i++) {
-        tcp_listen_end(tcp);
-        result = listen_on_all(tcp, &chosen, ret_self);
-    }
+    result = listen_somewhere(tcp, &chosen, first, last, ret_self);
+    if (result == -EADDRINUSE && first != 0)
+        return error_set(error, HVD_ERR_CONFIG,
+                         "can't listen for other ranks: no port of HOROVOD_PORT_RANGE=%s is free",
+                         config->port_range);
     if (result < 0)
         return error_set_os(error, result, "can't listen for other ranks");
     return HVD_OK;

@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -197,3 +198,21 @@ def make_runner():
 @pytest.fixture(scope="session")
 def make_ssh_server():
     return SshServer
+
+
+@pytest.fixture(scope="session")
+def rank(horovodrun, tmp_path_factory):
+    """A command that calls hvd_init(), an allreduce and hvd_shutdown()."""
+    example = Path(horovodrun).parent / "examples" / "c" / "train"
+    if example.exists():
+        return str(example)
+    script = tmp_path_factory.mktemp("rank") / "rank.py"
+    script.write_text(
+        "import ctypes, horovod, pathlib\n"
+        "folder = pathlib.Path(horovod.__file__).parent\n"
+        "lib = ctypes.CDLL(str(next(folder.rglob('libhorovod*.so'))))\n"
+        "assert lib.hvd_init(None) == 0\n"
+        "lib.hvd_shutdown()\n"
+    )
+    pytest.importorskip("horovod")
+    return f"{shlex.quote(sys.executable)} {shlex.quote(str(script))}"

@@ -58,7 +58,8 @@ def test_environment_of_a_local_rank(run):
     assert int(env["HOROVOD_GLOO_RENDEZVOUS_PORT"]) > 0
     assert env["HOROVOD_RENDEZVOUS"].startswith("unix:")
     assert int(env["HOROVOD_KEY_FD"]) > 9
-    assert "HOROVOD_KEY" not in env and "HOROVOD_KEY_FILE" not in env
+    assert "HOROVOD_KEY" not in env
+    assert env["HOROVOD_KEY_FILE"] != "/nosuch" and not Path(env["HOROVOD_KEY_FILE"]).exists()
     assert "HOROVOD_GLOO_IFACE" not in env
 
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The job key is nowhere but in the workers' hands, and nothing listens on a wildcard."""
 
+import os
+import shlex
+import sys
 import time
 from pathlib import Path
 
@@ -144,3 +147,87 @@ def test_rendezvous_survives_strangers(run):
     for s in idle:
         s.close()
     assert process.returncode == 0 and out == "[0]<stdout>:fine\n", err
+
+
+def test_key_file_is_closed_to_others_and_goes(run):
+    """For wrappers that close descriptors: the same key in a 0600 file in a 0700 folder."""
+    script = (
+        'stat -c "%a %u" "$HOROVOD_KEY_FILE" "$(dirname "$HOROVOD_KEY_FILE")"; '
+        'cmp "$HOROVOD_KEY_FILE" /proc/self/fd/$HOROVOD_KEY_FD && echo "at $HOROVOD_KEY_FILE"'
+    )
+    result = run("-np", 1, "bash", "-c", script)
+    uid = os.geteuid()
+    lines = [line.split(":", 1)[1] for line in result.stdout.splitlines()]
+    assert lines[:2] == [f"600 {uid}", f"700 {uid}"], result.stderr
+    path = Path(lines[2].removeprefix("at "))
+    assert path.is_absolute() and not path.exists() and not path.parent.exists()
+
+
+def test_key_file_goes_when_the_launcher_is_killed(run):
+    process = run.start("-np", 1, "sh", "-c", 'echo "$HOROVOD_KEY_FILE"; exec sleep 300')
+    path = Path(process.stdout.readline().strip().split(":", 1)[1])
+    assert path.exists()
+    process.kill()
+    process.communicate(timeout=20)
+    deadline = time.monotonic() + 20
+    while path.parent.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+WRAPPER = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:], close_fds=True))"
+OTHER_FD = (
+    "import os, subprocess, sys; r, w = os.pipe(); os.write(w, b'mine'); "
+    "os.dup2(r, int(os.environ['HOROVOD_KEY_FD'])); "
+    "code = subprocess.call(sys.argv[1:], pass_fds=[int(os.environ['HOROVOD_KEY_FD'])]); "
+    "assert os.read(r, 9) == b'mine'; sys.exit(code)"
+)
+
+
+@pytest.mark.parametrize("wrapper", [WRAPPER, OTHER_FD], ids=["closed", "reused"])
+def test_ranks_behind_a_wrapper_that_takes_the_descriptor(run, rank, wrapper):
+    result = run("-np", 2, sys.executable, "-c", wrapper, *shlex.split(rank))
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("level", ["auth", "mac", "tls", "off"])
+def test_levels_of_the_data_plane(run, rank, level):
+    env = {"HOROVOD_SHM_DISABLE": "1", "HOROVOD_SECURITY": level}
+    result = run("-np", 3, "sh", "-c", rank, env=env)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("HOROVOD_SECURITY=off: ") == (1 if level == "off" else 0)
+
+
+def test_levels_that_differ_are_named(run, rank):
+    script = f"if [ $HOROVOD_RANK = 1 ]; then export HOROVOD_SECURITY=tls; fi; {rank}"
+    env = {"HOROVOD_SHM_DISABLE": "1", "HOROVOD_GLOO_TIMEOUT_SECONDS": "3"}
+    result = run("-np", 2, "sh", "-c", script, env=env)
+    assert result.returncode != 0
+    assert "ranks disagree on HOROVOD_SECURITY" in result.stderr
+
+
+def test_encryption_without_libcrypto_is_refused(run, rank, tmp_path):
+    if not rank.endswith("train"):
+        pytest.skip("Python has loaded libcrypto by itself")
+    for name in ("libcrypto.so.3", "libcrypto.so.1.1"):
+        (tmp_path / name).write_text("not a library")
+    env = {"HOROVOD_SHM_DISABLE": "1", "LD_LIBRARY_PATH": str(tmp_path)}
+    assert run("-np", 2, "sh", "-c", rank, env=env).returncode == 0
+    result = run("-np", 2, "sh", "-c", rank, env={**env, "HOROVOD_SECURITY": "tls"})
+    assert result.returncode != 0
+    assert "HOROVOD_SECURITY=tls needs AES-256-GCM of OpenSSL's libcrypto" in result.stderr
+
+
+def test_port_range(run, rank):
+    env = {"HOROVOD_PORT_RANGE": "24110-24119", "HOROVOD_SHM_DISABLE": "1"}
+    script = f"echo port $HOROVOD_GLOO_RENDEZVOUS_PORT; {rank}"
+    result = run("-np", 2, "sh", "-c", script, env=env)
+    assert result.returncode == 0, result.stderr
+    ports = {int(line.split()[-1]) for line in result.stdout.splitlines() if "port " in line}
+    assert len(ports) == 1 and ports <= set(range(24110, 24120))
+
+
+def test_port_range_that_is_none(run):
+    result = run("-np", 1, "true", env={"HOROVOD_PORT_RANGE": "9-1"})
+    assert result.returncode == 1
+    assert "HOROVOD_PORT_RANGE=9-1 is no range of ports" in result.stderr
