@@ -105,7 +105,7 @@ def step_lint():
 
 def step_release():
     build("release")
-    return ctest("release", "lint|unit")
+    return ctest("release", "lint|unit|mp16")
 
 
 def step_clang():
@@ -196,7 +196,7 @@ def step_tf215():
 
 STEPS = {
     "lint": ("formatting, Python lint, layers, licence lines", step_lint),
-    "release": ("gcc build and unit tests", step_release),
+    "release": ("gcc build, unit tests, real processes on 16 ranks", step_release),
     "clang": ("clang build", step_clang),
     "asan": ("address and undefined-behaviour sanitizers", step_asan),
     "tsan": ("thread sanitizer", step_tsan),

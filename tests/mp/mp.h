@@ -153,21 +153,31 @@ static inline int mp_run(int size, mp_body body, void *arg)
     return mp_run_with(size, body, arg, NULL);
 }
 
-/* On the given numbers of ranks ("1 2 3 4"), or on those of HVD_TEST_SIZES. Gives the failures. */
-static inline int mp_run_sizes(const char *sizes, mp_body body, void *arg,
-                               const struct mp_options *options)
+/* Numbers of ranks to run on: `fallback` ("1 2 3 4"), or what HVD_TEST_SIZES says. Gives how many.
+ */
+static inline int mp_sizes(const char *fallback, int ret[MP_RANKS_MAX])
 {
-    int failed = 0;
-    const char *wanted = getenv("HVD_TEST_SIZES");
-    if (wanted != NULL && wanted[0] != '\0')
-        sizes = wanted;
-    for (char *end = NULL; *sizes != '\0'; sizes = end) {
+    int count = 0;
+    const char *sizes = getenv("HVD_TEST_SIZES");
+    if (sizes == NULL || sizes[0] == '\0')
+        sizes = fallback;
+    for (char *end = NULL; *sizes != '\0' && count < MP_RANKS_MAX;
+         sizes = end + strspn(end, " ,")) {
         long size = strtol(sizes, &end, 10);
         if (end == sizes || size < 1 || size > MP_RANKS_MAX)
-            return failed + 1;
-        failed += mp_run_with((int)size, body, arg, options);
-        end += strspn(end, " ,");
+            abort();
+        ret[count++] = (int)size;
     }
+    return count;
+}
+
+/* Gives the number of failures. */
+static inline int mp_run_sizes(const char *fallback, mp_body body, void *arg,
+                               const struct mp_options *options)
+{
+    int sizes[MP_RANKS_MAX], failed = 0, count = mp_sizes(fallback, sizes);
+    for (int i = 0; i < count; i++)
+        failed += mp_run_with(sizes[i], body, arg, options);
     return failed;
 }
 

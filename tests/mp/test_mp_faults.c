@@ -54,10 +54,11 @@ static int body_killed(int rank, int size, void *arg)
 static void test_killed(void **state)
 {
     (void)state;
-    for (int size = 2; size <= 4; size++)
-        for (int victim = 0; victim < size; victim++) {
+    int sizes[MP_RANKS_MAX], count = mp_sizes("2 3 4", sizes);
+    for (int i = 0; i < count; i++)
+        for (int victim = 0; victim<sizes[i]; victim += sizes[i]> 4 ? 5 : 1) {
             struct mp_options options = {.expected_signal_rank = victim};
-            assert_int_equal(mp_run_with(size, body_killed, &victim, &options), 0);
+            assert_int_equal(mp_run_with(sizes[i], body_killed, &victim, &options), 0);
         }
 }
 
@@ -82,8 +83,7 @@ static int body_early(int rank, int size, void *arg)
 static void test_early(void **state)
 {
     (void)state;
-    for (int size = 2; size <= 4; size++)
-        assert_int_equal(mp_run(size, body_early, NULL), 0);
+    assert_int_equal(mp_run_sizes("2 3 4", body_early, NULL, NULL), 0);
 }
 
 /* A limit for the others' patience: the culprit is named. */
@@ -111,8 +111,7 @@ static void test_missing(void **state)
     struct mp_options options = {.is_init_left = true, .expected_signal_rank = -1};
     setenv("HOROVOD_HUNG_WARN_SECONDS", "1", 1);
     setenv("HOROVOD_HUNG_ERROR_SECONDS", "2", 1);
-    for (int size = 2; size <= 3; size++)
-        assert_int_equal(mp_run_with(size, body_missing, NULL, &options), 0);
+    assert_int_equal(mp_run_sizes("2 3", body_missing, NULL, &options), 0);
     unsetenv("HOROVOD_HUNG_WARN_SECONDS");
     unsetenv("HOROVOD_HUNG_ERROR_SECONDS");
 }
@@ -146,9 +145,10 @@ static void test_stopped(void **state)
     (void)state;
     setenv("HOROVOD_HUNG_WARN_SECONDS", "2", 1);
     setenv("HOROVOD_HUNG_ERROR_SECONDS", "3", 1);
-    for (int size = 2; size <= 3; size++) {
-        struct mp_options options = {.is_init_left = true, .expected_signal_rank = size - 1};
-        assert_int_equal(mp_run_with(size, body_stopped, NULL, &options), 0);
+    int sizes[MP_RANKS_MAX], count = mp_sizes("2 3", sizes);
+    for (int i = 0; i < count; i++) {
+        struct mp_options options = {.is_init_left = true, .expected_signal_rank = sizes[i] - 1};
+        assert_int_equal(mp_run_with(sizes[i], body_stopped, NULL, &options), 0);
     }
     unsetenv("HOROVOD_HUNG_WARN_SECONDS");
     unsetenv("HOROVOD_HUNG_ERROR_SECONDS");
@@ -181,8 +181,7 @@ static int body_fork(int rank, int size, void *arg)
 static void test_fork(void **state)
 {
     (void)state;
-    for (int size = 1; size <= 3; size++)
-        assert_int_equal(mp_run(size, body_fork, NULL), 0);
+    assert_int_equal(mp_run_sizes("1 2 3", body_fork, NULL, NULL), 0);
 }
 
 int main(void)

@@ -80,11 +80,10 @@ static int body_steady(int rank, int size, void *arg)
 static void test_planned(void **state)
 {
     (void)state;
-    for (int size = 2; size <= 3; size++)
-        for (int shared = 0; shared < 2; shared++) {
-            bool is_shared = shared != 0;
-            assert_int_equal(mp_run(size, body_steady, &is_shared), 0);
-        }
+    for (int shared = 0; shared < 2; shared++) {
+        bool is_shared = shared != 0;
+        assert_int_equal(mp_run_sizes("2 3", body_steady, &is_shared, NULL), 0);
+    }
 }
 
 static void test_negotiated(void **state)
@@ -92,8 +91,7 @@ static void test_negotiated(void **state)
     (void)state;
     bool is_shared = true;
     setenv("HOROVOD_PLAN_DISABLE", "1", 1);
-    for (int size = 2; size <= 3; size++)
-        assert_int_equal(mp_run(size, body_steady, &is_shared), 0);
+    assert_int_equal(mp_run_sizes("2 3", body_steady, &is_shared, NULL), 0);
     unsetenv("HOROVOD_PLAN_DISABLE");
 }
 
