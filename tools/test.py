@@ -194,6 +194,10 @@ def step_tf215():
     return pytest("tf215", ["tensorflow"])
 
 
+def step_keras3():
+    return pytest("keras3", ["keras"])
+
+
 STEPS = {
     "lint": ("formatting, Python lint, layers, licence lines", step_lint),
     "release": ("gcc build, unit tests, real processes on 16 ranks", step_release),
@@ -206,6 +210,7 @@ STEPS = {
     "slurm": ("a real Slurm of two nodes on this machine", step_slurm),
     "tf221": ("current TensorFlow with Keras 3", step_tf221),
     "tf215": ("TensorFlow 2.15 with Keras 2", step_tf215),
+    "keras3": ("Keras 3 on PyTorch and on JAX", step_keras3),
 }
 
 

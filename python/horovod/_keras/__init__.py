@@ -8,21 +8,47 @@ Three generations of Keras optimizers are wrapped, each where `model.fit` passes
   Keras 2 legacy   _compute_gradients()  called by minimize(); get_gradients() in graphs
 
 The wrapper is a subclass made on the fly that shows itself as the class it wraps, so that a saved
-model holds no trace of Horovod.
+model holds no trace of Horovod. What depends on the tensors Keras computes with is in a bridge
+(bridge.py). Start reading at create_distributed_optimizer().
 """
 
-import tensorflow as tf
+import warnings
 
-import horovod.tensorflow as hvd
 from horovod._keras import jit, loss_scale
+from horovod._keras.bridge import bridge_of
 from horovod.common.process_sets import global_process_set
-from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
-from horovod.tensorflow.gradient_aggregation_eager import LocalGradientAggregationHelperEager
-from horovod.tensorflow.gradients import flatten_grads, reduce_but_local
-from horovod.tensorflow.util import _executing_eagerly, tf_variable, variable_key
 
 _IS_TF2 = True
 _PRE_TF_2_4_0 = False
+
+# What both packages offer of the bridge's basics.
+BASICS = (
+    "Average",
+    "Compression",
+    "Sum",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+)
 
 
 class CallableList(list):
@@ -37,6 +63,7 @@ class _Settings:
 
     def __init__(
         self,
+        bridge,
         name,
         allreduce_grads,
         sparse_as_dense,
@@ -45,6 +72,7 @@ class _Settings:
         process_set,
         scale_local_gradients,
     ):
+        self.bridge = bridge
         self.name = name
         self.allreduce_grads = allreduce_grads
         self.sparse_as_dense = sparse_as_dense
@@ -53,27 +81,6 @@ class _Settings:
         self.process_set = process_set
         self.scale_local_gradients = scale_local_gradients
 
-    def make_aggregation(self):
-        if self.backward_passes_per_step <= 1:
-            return None
-        options = {
-            "backward_passes_per_step": self.backward_passes_per_step,
-            "allreduce_func": self.allreduce_grads,
-            "sparse_as_dense": self.sparse_as_dense,
-            "average_aggregated_gradients": self.average_aggregated_gradients,
-            "process_set": self.process_set,
-            "scale_local_gradients": self.scale_local_gradients,
-        }
-        with tf.init_scope():
-            if _executing_eagerly():
-                return LocalGradientAggregationHelperEager(**options)
-        return LocalGradientAggregationHelper(
-            rank=hvd.rank(),
-            optimizer_type=LocalGradientAggregationHelper._OPTIMIZER_TYPE_KERAS,
-            name=self.name,
-            **options,
-        )
-
 
 class _State:
     """What one optimizer needs of Horovod. Kept out of Keras' sight: it is not to be saved."""
@@ -81,18 +88,19 @@ class _State:
     def __init__(self, settings):
         self.settings = settings
         self.local_keys = set()
-        self.aggregation = settings.make_aggregation()
+        self.aggregation = settings.bridge.make_aggregation(settings)
         self.is_reduced = False  # the gradients that the next apply gets were reduced before
 
     def register_local(self, variable):
-        self.local_keys.add(variable_key(variable))
+        self.local_keys.add(self.settings.bridge.key(variable))
         if self.aggregation is not None:
             self.aggregation.register_local_var(variable)
 
     def reduce(self, grads, variables):
         if self.aggregation is not None:
-            return self.aggregation.compute_gradients(list(grads), variables)
-        return reduce_but_local(
+            sums = self.aggregation.compute_gradients(list(grads), variables)
+            return self.settings.bridge.without_overflow(self.aggregation, sums)
+        return self.settings.bridge.reduce_but_local(
             list(grads),
             list(variables),
             self.local_keys,
@@ -141,24 +149,13 @@ class _Wrapped:
         self._hvd.register_local(var)
 
     def _allreduce(self, grads, vars):
-        return self._hvd.reduce(grads, vars)
+        """Reduced gradients; the next apply does not reduce again."""
+        reduced = self._hvd.reduce(grads, vars)
+        self._hvd.is_reduced = True
+        return reduced
 
 
-def _compute_pairs(loss, var_list, tape, grad_loss=None):
-    """(gradients, variables) of a loss, as minimize() would compute them."""
-    if not callable(loss) and tape is None:
-        raise ValueError("`tape` is required when a `Tensor` loss is passed.")
-    if callable(loss):
-        tape = tape or tf.GradientTape()
-        with tape:
-            if not callable(var_list):
-                tape.watch([tf_variable(v) for v in var_list])
-            loss = loss()
-    variables = list(var_list() if callable(var_list) else var_list)
-    return flatten_grads(tape.gradient(loss, variables, grad_loss)), variables
-
-
-def _members_keras3(base):
+def _members_keras3(base, bridge):
     class Members:
         def apply(self, grads, trainable_variables=None):
             state = self._hvd
@@ -178,12 +175,21 @@ def _members_keras3(base):
                 lambda: base.apply(self, grads, trainable_variables), self
             )
 
+        def stateless_apply(self, optimizer_variables, grads, trainable_variables):
+            state = self._hvd
+            if not state.is_reduced:
+                grads = state.reduce(grads, self._trainable_variables)
+            # Most optimizers come back to apply(); loss scaling does not, on JAX.
+            state.is_reduced = True
+            try:
+                return base.stateless_apply(self, optimizer_variables, grads, trainable_variables)
+            finally:
+                state.is_reduced = False
+
         def compute_gradients(self, loss, var_list, tape=None):
             """[(reduced gradient, variable)]; the next apply does not reduce again."""
-            grads, variables = _compute_pairs(loss, var_list, tape)
-            pairs = list(zip(self._hvd.reduce(grads, variables), variables, strict=True))
-            self._hvd.is_reduced = True
-            return pairs
+            grads, variables = bridge.compute_gradients(loss, var_list, tape)
+            return list(zip(self._allreduce(grads, variables), variables, strict=True))
 
         def minimize(self, loss, var_list, tape=None):
             return self.apply_gradients(self.compute_gradients(loss, var_list, tape))
@@ -194,71 +200,13 @@ def _members_keras3(base):
     return Members
 
 
-def _apply_when_reduced(self, apply, args, kwargs):
-    """apply_gradients() of Keras 2: with local aggregation only every n-th time."""
-    aggregation = self._hvd.aggregation
-    if aggregation is None:
-        return apply(*args, **kwargs)
-    pairs = list(args[0] if args else kwargs.pop("grads_and_vars"))
-    if not getattr(self, "_built", True):
-        with tf.init_scope():
-            self.build([variable for _, variable in pairs])
-    return aggregation.apply_gradients(
-        lambda: apply(pairs, *args[1:], **kwargs), self, pairs, *args[1:], **kwargs
-    )
-
-
-def _members_keras2(base):
-    class Members:
-        def compute_gradients(self, loss, var_list, tape=None):
-            pairs = base.compute_gradients(self, loss, var_list, tape)
-            grads, variables = map(list, zip(*pairs, strict=True))
-            return list(zip(self._hvd.reduce(grads, variables), variables, strict=True))
-
-        def _compute_gradients(self, loss, var_list, grad_loss=None, tape=None):
-            return self.compute_gradients(loss, var_list, tape)
-
-        def apply_gradients(self, *args, **kwargs):
-            return _apply_when_reduced(
-                self, lambda *a, **k: base.apply_gradients(self, *a, **k), args, kwargs
-            )
-
-    return Members
-
-
-def _members_legacy(base):
-    class Members:
-        def _compute_gradients(self, loss, var_list, grad_loss=None, tape=None):
-            pairs = base._compute_gradients(self, loss, var_list, grad_loss, tape)
-            grads, variables = map(list, zip(*pairs, strict=True))
-            return list(zip(self._hvd.reduce(grads, variables), variables, strict=True))
-
-        def compute_gradients(self, loss, var_list, tape=None):
-            return self._compute_gradients(loss, var_list, tape=tape)
-
-        def get_gradients(self, loss, params):
-            return self._hvd.reduce(base.get_gradients(self, loss, params), params)
-
-        def apply_gradients(self, *args, **kwargs):
-            return _apply_when_reduced(
-                self, lambda *a, **k: base.apply_gradients(self, *a, **k), args, kwargs
-            )
-
-    return Members
-
-
-def _members_of(base):
-    if hasattr(base, "stateless_apply"):
-        return _members_keras3(base)
-    if hasattr(base, "_compute_gradients"):
-        return _members_legacy(base)
-    return _members_keras2(base)
-
-
 def wrap_class(base, settings):
     """A subclass of an optimizer class that reduces gradients."""
     members = {"__module__": "horovod._keras", "__doc__": base.__doc__}
-    for source in (_Wrapped, _members_of(base)):
+    sources = [_Wrapped, *settings.bridge.members_of(base)]
+    if hasattr(base, "stateless_apply"):
+        sources.append(_members_keras3(base, settings.bridge))
+    for source in sources:
         for name, member in vars(source).items():
             if name not in ("__module__", "__dict__", "__weakref__", "__doc__", "__qualname__"):
                 members[name] = member
@@ -289,9 +237,10 @@ def create_distributed_optimizer(
     scale_local_gradients=True,
 ):
     """A new optimizer with the configuration, not the state, of the given one."""
+    bridge = bridge_of(keras.backend)
     base = optimizer.__class__
     name = name or f"Distributed{base.__name__}"
-    allreduce_grads = hvd._make_allreduce_grads_fn(
+    allreduce_grads = bridge.make_reducer(
         name,
         device_dense,
         device_sparse,
@@ -303,6 +252,7 @@ def create_distributed_optimizer(
         process_set,
     )
     settings = _Settings(
+        bridge,
         name,
         allreduce_grads,
         sparse_as_dense,
@@ -312,48 +262,120 @@ def create_distributed_optimizer(
         scale_local_gradients,
     )
     wrapped = wrap_class(base, settings).from_config(optimizer.get_config())
+    wrapped._hvd  # noqa: B018 - what does not go together is told now, not in the first step
     loss_scale.guard(keras)
-    jit.guard(keras)
+    jit.guard(keras, bridge)
     return wrapped
+
+
+def check_groups(num_groups, groups):
+    """`groups`, or the older `num_groups`, if that makes sense."""
+    if num_groups != 0:
+        warnings.warn(
+            "Parameter `num_groups` has been replaced by `groups` and will be removed in v0.23.0.",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+        if groups is None:
+            groups = num_groups
+    if groups is not None and not isinstance(groups, list) and groups <= 0:
+        raise ValueError(
+            "groups should be a non-negative integer or a list of list of tf.Variable."
+        )
+    return groups
+
+
+def check_op(bridge, op):
+    if op not in (bridge.basics.Average, bridge.basics.Sum):
+        raise ValueError("op currently only supports Average and Sum")
+
+
+def layers_of(local_layers):
+    """A list of layers from None, one layer, or an iterable of them."""
+    if local_layers is None:
+        return []
+    if hasattr(local_layers, "trainable_weights"):
+        return [local_layers]
+    layers = list(local_layers)
+    if not all(hasattr(layer, "trainable_weights") for layer in layers):
+        raise ValueError("All local layers must be of tf.keras.layers.Layer type.")
+    return layers
 
 
 # ---- values ----
 
 
 def _eval(backend, op_or_result):
-    if _executing_eagerly():
-        return op_or_result
-    return backend.get_session().run(op_or_result)
+    return bridge_of(backend).evaluate(backend, op_or_result)
 
 
 def broadcast_global_variables(backend, root_rank):
-    return _eval(backend, hvd.broadcast_global_variables(root_rank))
+    return bridge_of(backend).broadcast_global_variables(backend, root_rank)
 
 
 def allreduce(backend, value, name, average, prescale_factor, postscale_factor, op, compression):
-    return _eval(
-        backend,
-        hvd.allreduce(
-            tf.constant(value, name=name),
-            average=average,
-            prescale_factor=prescale_factor,
-            postscale_factor=postscale_factor,
-            op=op,
-            compression=compression,
-        ),
+    return bridge_of(backend).allreduce(
+        backend, value, name, average, prescale_factor, postscale_factor, op, compression
     )
 
 
 def allgather(backend, value, name):
-    return _eval(backend, hvd.allgather(tf.constant(value, name=name)))
+    return bridge_of(backend).allgather(backend, value, name)
 
 
 def broadcast(backend, value, root_rank, name):
-    return _eval(backend, hvd.broadcast(tf.constant(value, name=name), root_rank))
+    return bridge_of(backend).broadcast(backend, value, root_rank, name)
 
 
 def reducescatter(backend, value, name, op):
-    return _eval(backend, hvd.reducescatter(tf.constant(value, name=name), op=op))
+    return bridge_of(backend).reducescatter(backend, value, name, op)
+
+
+class Functions:
+    """The functions that a package of one Keras offers besides its optimizer."""
+
+    def __init__(self, keras, wrap_optimizer):
+        bridge = bridge_of(keras.backend)
+        backend, average, none = keras.backend, bridge.basics.Average, bridge.none
+
+        def broadcast_global_variables_of(root_rank):
+            """Graph mode: broadcasts all global variables."""
+            return broadcast_global_variables(backend, root_rank)
+
+        def allgather_of(value, name=None):
+            """The values of all ranks, concatenated along the first dimension."""
+            return allgather(backend, value, name)
+
+        def broadcast_of(value, root_rank, name=None):
+            """The value of `root_rank`."""
+            return broadcast(backend, value, root_rank, name)
+
+        def reducescatter_of(value, name=None, op=average):
+            """This rank's share of the reduced value."""
+            return reducescatter(backend, value, name, op)
+
+        def load_model_of(
+            filepath,
+            custom_optimizers=None,
+            custom_objects=None,
+            compression=none,
+            legacy_opts=False,
+        ):
+            """Loads a saved model; its optimizer is wrapped and keeps its state."""
+            return load_model(
+                keras,
+                lambda optimizer: wrap_optimizer(optimizer, compression=compression),
+                filepath,
+                custom_optimizers,
+                custom_objects,
+                legacy_opts,
+            )
+
+        self.broadcast_global_variables = broadcast_global_variables_of
+        self.allgather = allgather_of
+        self.broadcast = broadcast_of
+        self.reducescatter = reducescatter_of
+        self.load_model = load_model_of
 
 
 # ---- models ----
@@ -364,7 +386,7 @@ def optimizer_variables(optimizer):
     return list(variables() if callable(variables) else variables)
 
 
-def _copy_state(source, target, variables):
+def _copy_state(bridge, source, target, variables):
     """The target gets the slots and counters of the source."""
     if hasattr(target, "_create_all_weights"):  # legacy
         target._create_all_weights(variables)
@@ -374,7 +396,7 @@ def _copy_state(source, target, variables):
     # The source may lack slots: Keras 3 does not bring them back from .h5 files.
     pairs = zip(optimizer_variables(target), optimizer_variables(source), strict=False)
     for to_variable, from_variable in pairs:
-        tf_variable(to_variable).assign(tf_variable(from_variable))
+        bridge.copy(to_variable, from_variable)
 
 
 def load_model(
@@ -389,6 +411,6 @@ def load_model(
         return model
     wrapped = wrap_optimizer(optimizer)
     if len(optimizer_variables(optimizer)) > 0:
-        _copy_state(optimizer, wrapped, model.trainable_variables)
+        _copy_state(bridge_of(keras.backend), optimizer, wrapped, model.trainable_variables)
     model.optimizer = wrapped
     return model

@@ -4,11 +4,19 @@
 import warnings
 
 import numpy as np
-import tensorflow as tf
 
-import horovod.tensorflow as hvd
 from horovod._keras import optimizer_variables
-from horovod.tensorflow.util import _executing_eagerly, tf_variable, variable_key
+from horovod._keras.bridge import bridge_of
+
+
+def _state_of(model):
+    """What all ranks must have alike: weights and the optimizer's variables.
+
+    Not the states of random generators, which should differ, nor those of metrics.
+    """
+    variables = list(getattr(model, "weights", None) or ())
+    optimizer = getattr(model, "optimizer", None)
+    return variables + (optimizer_variables(optimizer) if optimizer is not None else [])
 
 
 class BroadcastGlobalVariablesCallbackImpl:
@@ -17,6 +25,7 @@ class BroadcastGlobalVariablesCallbackImpl:
     def __init__(self, backend, root_rank, device="", *args):
         super().__init__(*args)
         self.backend = backend
+        self._bridge = bridge_of(backend)
         self.root_rank = root_rank
         self.device = device
         self.broadcast_done = False
@@ -24,29 +33,21 @@ class BroadcastGlobalVariablesCallbackImpl:
 
     def register_local_var(self, var):
         """This variable is not broadcast."""
-        self._local_vars.add(variable_key(var))
+        self._local_vars.add(self._bridge.key(var))
 
     def on_batch_end(self, batch, logs=None):
         if self.broadcast_done:
             return
-        with tf.device(self.device):
-            if _executing_eagerly() and hasattr(self.model, "variables"):
-                variables = list(self.model.variables)
-                optimizer = getattr(self.model, "optimizer", None)
-                if optimizer is not None:
-                    variables += optimizer_variables(optimizer)
-                hvd.broadcast_variables(self._shared(variables), root_rank=self.root_rank)
-            else:
-                op = hvd.broadcast_global_variables(self.root_rank)
-                self.backend.get_session().run(op)
+        self._bridge.before_variables(self.model)
+        variables = self._shared(_state_of(self.model))
+        self._bridge.broadcast_state(self.backend, variables, self.root_rank, self.device)
         self.broadcast_done = True
 
     def _shared(self, variables):
         seen, shared = set(self._local_vars), []
         for variable in variables:
-            key = variable_key(variable)
-            # Slots of an optimizer are made for its own rank's variables too.
-            if key in seen or not hasattr(tf_variable(variable), "assign"):
+            key = self._bridge.key(variable)
+            if key in seen or not self._bridge.is_variable(variable):
                 continue
             seen.add(key)
             shared.append(variable)
@@ -66,10 +67,7 @@ class MetricAverageCallbackImpl:
         if not names:
             return
         values = np.array([float(logs[name]) for name in names], dtype=np.float64)
-        with tf.device(self.device):
-            mean = hvd.allreduce(tf.constant(values), name="metrics", op=hvd.Average)
-            if not _executing_eagerly():
-                mean = self.backend.get_session().run(mean)
+        mean = bridge_of(self.backend).average(self.backend, values, self.device)
         for name, value in zip(names, np.asarray(mean), strict=True):
             logs[name] = value
 
@@ -83,6 +81,7 @@ class _Rate:
 
     def __init__(self, backend, optimizer, names):
         self._backend = backend
+        self._bridge = bridge_of(backend)
         self._optimizer = getattr(optimizer, "inner_optimizer", optimizer)
         self._name = next((name for name in names if hasattr(self._optimizer, name)), None)
 
@@ -90,19 +89,13 @@ class _Rate:
         return self._name is not None
 
     def get(self):
-        value = getattr(self._optimizer, self._name)
-        if not _executing_eagerly() and hasattr(self._backend, "get_value"):
-            return float(self._backend.get_value(value))
-        return float(np.asarray(tf_variable(value)))
+        return self._bridge.read(self._backend, getattr(self._optimizer, self._name))
 
     def set(self, number):
         value = getattr(self._optimizer, self._name)
-        if not _executing_eagerly() and hasattr(self._backend, "set_value"):
-            self._backend.set_value(value, number)
-        elif hasattr(tf_variable(value), "assign"):
-            tf_variable(value).assign(number)
-        else:
-            # A plain number: seen by eager steps, and by graphs made from now on.
+        if not self._bridge.assign(self._backend, value, number):
+            # A plain number: seen by eager steps, by graphs if it is SGD's momentum (momentum.py),
+            # and by graphs made from now on.
             setattr(self._optimizer, self._name, number)
 
 
@@ -157,6 +150,7 @@ class LearningRateScheduleCallbackImpl:
         )
 
     def _adjust_learning_rate(self, epoch):
+        bridge_of(self.backend).before_variables(self.model)
         rate = self._rate()
         old = rate.get()
         new = self.initial_lr * self.multiplier(epoch)
@@ -213,7 +207,8 @@ class LearningRateWarmupCallbackImpl(LearningRateScheduleCallbackImpl):
         def multiplier(epoch):
             # Shifted by a batch, so that the last one of the warm-up has the full rate.
             epoch += 1.0 / self.steps_per_epoch
-            return 1.0 / hvd.size() * (epoch * (hvd.size() - 1) / warmup_epochs + 1)
+            ranks = bridge_of(backend).basics.size()
+            return 1.0 / ranks * (epoch * (ranks - 1) / warmup_epochs + 1)
 
         super().__init__(
             backend,
@@ -232,7 +227,8 @@ class LearningRateWarmupCallbackImpl(LearningRateScheduleCallbackImpl):
 
     def on_epoch_end(self, epoch, logs=None):
         super().on_epoch_end(epoch, logs)
-        if epoch == self.end_epoch - 1 and self.verbose > 0 and hvd.rank() == 0:
+        is_first = bridge_of(self.backend).basics.rank() == 0
+        if epoch == self.end_epoch - 1 and self.verbose > 0 and is_first:
             rate = self._rate().get()
             print(
                 f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {rate:g}.",
@@ -240,13 +236,136 @@ class LearningRateWarmupCallbackImpl(LearningRateScheduleCallbackImpl):
             )
 
 
-def read_local_variables(local_variables):
+def _read_local_variables(bridge, local_variables):
     """A list of variables from None, one variable, or an iterable of them."""
     if local_variables is None:
         return []
-    if hasattr(tf_variable(local_variables), "assign"):
+    if bridge.is_variable(local_variables):
         return [local_variables]
     variables = list(local_variables)
-    if not all(hasattr(tf_variable(variable), "assign") for variable in variables):
+    if not all(bridge.is_variable(variable) for variable in variables):
         raise ValueError("All local variables must be of tf.Variable type.")
     return variables
+
+
+# ---- as classes of one Keras ----
+
+
+def _make_basic(keras):
+    class BroadcastGlobalVariablesCallback(
+        BroadcastGlobalVariablesCallbackImpl, keras.callbacks.Callback
+    ):
+        """After the first batch all ranks take the variables of `root_rank`.
+
+        So they start alike, be it from random values or from a checkpoint. Variables in
+        `local_variables` stay as they are.
+        """
+
+        def __init__(self, root_rank, device="", local_variables=None):
+            super().__init__(keras.backend, root_rank, device)
+            for variable in _read_local_variables(self._bridge, local_variables):
+                self.register_local_var(variable)
+
+    class MetricAverageCallback(MetricAverageCallbackImpl, keras.callbacks.Callback):
+        """Averages metrics over all ranks at the end of an epoch.
+
+        Place it before callbacks that look at metrics: ReduceLROnPlateau, TensorBoard,
+        ModelCheckpoint.
+        """
+
+        def __init__(self, device=""):
+            super().__init__(keras.backend, device)
+
+    return BroadcastGlobalVariablesCallback, MetricAverageCallback
+
+
+def _make_rates(keras):
+    class LearningRateScheduleCallback(LearningRateScheduleCallbackImpl, keras.callbacks.Callback):
+        """Sets the learning rate to `initial_lr * multiplier` from start_epoch to end_epoch.
+
+        multiplier: a number m, for m ** (epoch - start_epoch), or a function of the epoch.
+        staircase: change at the beginning of an epoch only, else with every batch.
+        momentum_correction: keep the momentum's effect when the rate changes.
+        """
+
+        def __init__(
+            self,
+            initial_lr,
+            multiplier,
+            start_epoch=0,
+            end_epoch=None,
+            staircase=True,
+            momentum_correction=True,
+            steps_per_epoch=None,
+        ):
+            super().__init__(
+                keras.backend,
+                initial_lr,
+                multiplier,
+                start_epoch,
+                end_epoch,
+                staircase,
+                momentum_correction,
+                steps_per_epoch,
+            )
+
+    class LearningRateWarmupCallback(LearningRateWarmupCallbackImpl, keras.callbacks.Callback):
+        """Raises the learning rate from `initial_lr / size` to `initial_lr` in the first epochs."""
+
+        def __init__(
+            self,
+            initial_lr,
+            warmup_epochs=5,
+            momentum_correction=True,
+            steps_per_epoch=None,
+            verbose=0,
+        ):
+            super().__init__(
+                keras.backend,
+                initial_lr,
+                warmup_epochs,
+                momentum_correction,
+                steps_per_epoch,
+                verbose,
+            )
+
+    return LearningRateScheduleCallback, LearningRateWarmupCallback
+
+
+def _make_checkpoint(keras):
+    class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
+        """A ModelCheckpoint that keeps the best model; set `.filepath` before training."""
+
+        def __init__(
+            self,
+            monitor="val_loss",
+            verbose=0,
+            save_weights_only=False,
+            mode="auto",
+            save_freq="epoch",
+        ):
+            # Keras 3 wants a name with the right ending at once.
+            super().__init__(
+                filepath="unset.weights.h5" if save_weights_only else "unset.keras",
+                monitor=monitor,
+                verbose=verbose,
+                save_best_only=True,
+                save_weights_only=save_weights_only,
+                mode=mode,
+                save_freq=save_freq,
+            )
+            self.filepath = None
+
+    return BestModelCheckpoint
+
+
+def belongs_to(module, *classes):
+    """Lets classes say that they are of the module that offers them, as pickle wants it."""
+    for cls in classes:
+        cls.__module__, cls.__qualname__ = module, cls.__name__
+    return classes
+
+
+def make(keras, module):
+    """The five callbacks for one Keras, in the order in which they stand above."""
+    return belongs_to(module, *_make_basic(keras), *_make_rates(keras), _make_checkpoint(keras))

@@ -1,5 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Callbacks that keep an elastic state up to date during model.fit."""
+"""Elastic training with Keras: callbacks that keep a state up to date, and the state itself."""
+
+import numpy as np
+
+from horovod._keras import optimizer_variables
+from horovod._keras.bridge import bridge_of
+from horovod._keras.callbacks import belongs_to
+from horovod.common.elastic import ObjectState, run_fn
 
 
 class CommitStateCallbackImpl:
@@ -67,3 +74,100 @@ class UpdateEpochStateCallbackImpl:
 
     def on_epoch_end(self, epoch, logs=None):
         self.state.epoch = self.initial_epoch + epoch + 1
+
+
+class PlainKerasState(ObjectState):
+    """A model, its optimizer and further values, for Keras on PyTorch and JAX."""
+
+    def __init__(self, model, optimizer=None, backend=None, **kwargs):
+        if not model.built:
+            raise ValueError("Model must be built first. Run `model.build(input_shape)`.")
+        self.model = model
+        self.optimizer = optimizer or model.optimizer
+        self._backend, self._bridge = backend, bridge_of(backend)
+        self._save_model()
+        basics = self._bridge.basics
+        super().__init__(bcast_object=basics.broadcast_object, get_rank=basics.rank, **kwargs)
+
+    def _variables(self):
+        self._bridge.before_variables(self.model)
+        return list(self.model.variables) + optimizer_variables(self.optimizer)
+
+    def _save_model(self):
+        self._values = [np.array(v.numpy()) for v in self._variables()]
+
+    def save(self):
+        self._save_model()
+        super().save()
+
+    def restore(self):
+        # An optimizer makes its variables at the first step; those have nothing to go back to.
+        for variable, value in zip(self._variables(), self._values, strict=False):
+            variable.assign(value)
+        super().restore()
+
+    def sync(self):
+        self._bridge.broadcast_state(self._backend, self._variables(), 0, "")
+        self._save_model()
+        super().sync()
+
+
+def _plain_run(bridge):
+    basics = bridge.basics
+
+    def reset():
+        basics.shutdown()
+        basics.init()
+
+    def run(func):
+        """Decorates a training function func(state, ...): it starts anew when workers change."""
+        return run_fn(func, reset)
+
+    return run
+
+
+# ---- as classes of one Keras ----
+
+
+def make_state(keras, module):
+    """(KerasState, run) for one Keras."""
+    bridge = bridge_of(keras.backend)
+    if bridge.__name__ == "horovod._keras.on_tensorflow":
+        from horovod.tensorflow.elastic import TensorFlowKerasState as Base
+        from horovod.tensorflow.elastic import run
+    else:
+        Base, run = PlainKerasState, _plain_run(bridge)  # noqa: N806
+
+    class KerasState(Base):
+        """The state of a model, its optimizer and further values given as keywords."""
+
+        def __init__(self, model, optimizer=None, **kwargs):
+            super().__init__(model, optimizer=optimizer, backend=keras.backend, **kwargs)
+
+    return *belongs_to(module, KerasState), run
+
+
+def make(keras, module):
+    """The three callbacks for one Keras, in the order in which they stand above."""
+
+    class CommitStateCallback(CommitStateCallbackImpl, keras.callbacks.Callback):
+        """Commits the state every `batches_per_commit` batches and at the end of each epoch."""
+
+        def __init__(self, state, batches_per_commit=1):
+            super().__init__(keras.backend, state, batches_per_commit)
+
+    class UpdateBatchStateCallback(UpdateBatchStateCallbackImpl, keras.callbacks.Callback):
+        """Keeps `state.batch`."""
+
+        def __init__(self, state):
+            super().__init__(keras.backend, state)
+
+    class UpdateEpochStateCallback(UpdateEpochStateCallbackImpl, keras.callbacks.Callback):
+        """Keeps `state.epoch`."""
+
+        def __init__(self, state):
+            super().__init__(keras.backend, state)
+
+    return belongs_to(
+        module, CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
+    )

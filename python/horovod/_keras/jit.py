@@ -8,13 +8,9 @@ so: the step then overlaps communication with computation, which the compiled on
 
 import sys
 
-from horovod.tensorflow import xla_ops
 
-
-def _tell(text):
-    import horovod.tensorflow as hvd
-
-    if not hvd.is_initialized() or hvd.rank() == 0:
+def _tell(basics, text):
+    if not basics.is_initialized() or basics.rank() == 0:
         print(f"horovod.keras: {text}", file=sys.stderr, flush=True)
 
 
@@ -33,9 +29,13 @@ def _trainer_of(keras):
     return None
 
 
-def guard(keras):
+def guard(keras, bridge):
     """Once per process: models with a wrapped optimizer are compiled only if that works."""
-    trainer = _trainer_of(keras)
+    if bridge.__name__ != "horovod._keras.on_tensorflow":
+        return  # PyTorch and JAX call back from compiled steps
+    from horovod.tensorflow import xla_ops
+
+    trainer, basics = _trainer_of(keras), bridge.basics
     if trainer is None or getattr(trainer, "_hvd_jit_guard", False):
         return
     resolve = trainer._resolve_auto_jit_compile
@@ -44,15 +44,16 @@ def guard(keras):
     def resolve_auto(self):
         is_on = resolve(self)
         if is_on and _has_wrapped_optimizer(self):
-            _tell("jit_compile='auto' means False for a model with a Horovod optimizer.")
+            _tell(basics, "jit_compile='auto' means False for a model with a Horovod optimizer.")
             return False
         return is_on
 
     def set_jit_compile(self, value):
         if value and _has_wrapped_optimizer(self) and not xla_ops.is_available():
             _tell(
+                basics,
                 "jit_compile=True is switched off: this TensorFlow offers no way to call "
-                "collectives from a compiled step."
+                "collectives from a compiled step.",
             )
             value = False
         chosen.fset(self, value)

@@ -8,28 +8,40 @@ same. Keras itself puts a LossScaleOptimizer around ours with the policy mixed_f
 Keras' class that is changed, once per process.
 """
 
+import contextlib
+
+
+@contextlib.contextmanager
+def _reduced(scaler, grads, variables):
+    """Gives the gradients, reduced if an optimizer inside would; it then does not do so again."""
+    from horovod._keras import is_wrapped
+
+    inner = scaler.inner_optimizer
+    if is_wrapped(scaler) or not is_wrapped(inner) or inner._hvd.is_reduced:
+        yield grads
+        return
+    state = inner._hvd
+    grads = state.reduce(grads, scaler._trainable_variables if variables is None else variables)
+    state.is_reduced = True
+    try:
+        yield grads
+    finally:
+        state.is_reduced = False
+
 
 def guard(keras):
     cls = getattr(keras.optimizers, "LossScaleOptimizer", None)
     if cls is None or not hasattr(cls, "stateless_apply") or "_hvd_guard" in vars(cls):
         return
-    plain_apply = cls.apply
+    plain_apply, plain_stateless_apply = cls.apply, cls.stateless_apply
 
     def apply(self, grads, trainable_variables=None):
-        from horovod._keras import is_wrapped
+        with _reduced(self, grads, trainable_variables) as reduced:
+            return plain_apply(self, reduced, trainable_variables)
 
-        inner = self.inner_optimizer
-        if is_wrapped(self) or not is_wrapped(inner) or inner._hvd.aggregation is not None:
-            return plain_apply(self, grads, trainable_variables)
-        variables = trainable_variables
-        if variables is None:
-            variables = self._trainable_variables
-        grads = inner._hvd.reduce(grads, variables)
-        inner._hvd.is_reduced = True
-        try:
-            return plain_apply(self, grads, trainable_variables)
-        finally:
-            inner._hvd.is_reduced = False
+    def stateless_apply(self, optimizer_variables, grads, trainable_variables):
+        with _reduced(self, grads, None) as reduced:
+            return plain_stateless_apply(self, optimizer_variables, reduced, trainable_variables)
 
-    cls.apply = apply
+    cls.apply, cls.stateless_apply = apply, stateless_apply
     cls._hvd_guard = True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Horovod for stand-alone Keras (`import keras`), Keras 2 or Keras 3.
+"""Horovod for stand-alone Keras (`import keras`): Keras 2, and Keras 3 on any of its backends.
 
 import horovod.keras as hvd
 hvd.init()
@@ -9,46 +9,14 @@ model.fit(..., callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
 
 import keras
 
-if keras.backend.backend() != "tensorflow":
-    raise ImportError(
-        f"horovod.keras works with Keras on TensorFlow; the backend here is "
-        f"{keras.backend.backend()!r}. Use horovod.torch or horovod.jax with that one."
-    )
-
 from horovod import _keras as _impl
 from horovod.common.process_sets import global_process_set
-from horovod.keras import callbacks, elastic
-from horovod.tensorflow import (
-    Adasum,
-    Average,
-    Compression,
-    Sum,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-from horovod.tensorflow.gradients import _check_groups
+from horovod.keras import callbacks, elastic  # noqa: F401
 
-_K = keras.backend
+_bridge = _impl.bridge_of(keras.backend)
+globals().update({name: getattr(_bridge.basics, name) for name in _impl.BASICS})
+Adasum = _bridge.basics.Adasum
+_AVERAGE, _NONE = _bridge.basics.Average, _bridge.none
 
 
 def DistributedOptimizer(  # noqa: N802
@@ -56,27 +24,24 @@ def DistributedOptimizer(  # noqa: N802
     name=None,
     device_dense="",
     device_sparse="",
-    compression=Compression.none,
+    compression=_NONE,
     sparse_as_dense=False,
     gradient_predivide_factor=1.0,
-    op=Average,
+    op=_AVERAGE,
     num_groups=0,
     groups=None,
 ):
     """Wraps a Keras optimizer so that gradients are reduced over all ranks before they apply."""
-    if op not in (Average, Sum):
-        raise ValueError("op currently only supports Average and Sum")
-    return _impl.create_distributed_optimizer(
-        keras=keras,
-        optimizer=optimizer,
-        name=name,
-        device_dense=device_dense,
-        device_sparse=device_sparse,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor,
-        op=op,
-        groups=_check_groups(num_groups, groups),
+    return PartialDistributedOptimizer(
+        optimizer,
+        name,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        gradient_predivide_factor,
+        op,
+        groups=_impl.check_groups(num_groups, groups),
     )
 
 
@@ -85,10 +50,10 @@ def PartialDistributedOptimizer(  # noqa: N802
     name=None,
     device_dense="",
     device_sparse="",
-    compression=Compression.none,
+    compression=_NONE,
     sparse_as_dense=False,
     gradient_predivide_factor=1.0,
-    op=Average,
+    op=_AVERAGE,
     backward_passes_per_step=1,
     average_aggregated_gradients=False,
     groups=None,
@@ -97,14 +62,8 @@ def PartialDistributedOptimizer(  # noqa: N802
     scale_local_gradients=True,
 ):
     """A DistributedOptimizer that leaves the weights of `local_layers` to each rank."""
-    if op not in (Average, Sum):
-        raise ValueError("op currently only supports Average and Sum")
-    if local_layers is None:
-        local_layers = []
-    elif hasattr(local_layers, "trainable_weights"):
-        local_layers = [local_layers]
-    elif not all(hasattr(layer, "trainable_weights") for layer in local_layers):
-        raise ValueError("All local layers must be of tf.keras.layers.Layer type.")
+    _impl.check_op(_bridge, op)
+    layers = _impl.layers_of(local_layers)
     wrapped = _impl.create_distributed_optimizer(
         keras=keras,
         optimizer=optimizer,
@@ -117,19 +76,14 @@ def PartialDistributedOptimizer(  # noqa: N802
         op=op,
         backward_passes_per_step=backward_passes_per_step,
         average_aggregated_gradients=average_aggregated_gradients,
-        groups=_check_groups(0, groups),
+        groups=_impl.check_groups(0, groups),
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
     )
-    for layer in local_layers:
+    for layer in layers:
         for variable in layer.trainable_weights:
             wrapped.register_local_var(variable)
     return wrapped
-
-
-def broadcast_global_variables(root_rank):
-    """Graph mode: broadcasts all global variables."""
-    return _impl.broadcast_global_variables(_K, root_rank)
 
 
 def allreduce(
@@ -139,44 +93,20 @@ def allreduce(
     prescale_factor=1.0,
     postscale_factor=1.0,
     op=None,
-    compression=Compression.none,
+    compression=_NONE,
 ):
     """Reduces a value over all ranks.
 
     By default averages it; to give `op`, pass average=None as well.
     """
     return _impl.allreduce(
-        _K, value, name, average, prescale_factor, postscale_factor, op, compression
+        keras.backend, value, name, average, prescale_factor, postscale_factor, op, compression
     )
 
 
-def allgather(value, name=None):
-    """The values of all ranks, concatenated along the first dimension."""
-    return _impl.allgather(_K, value, name)
-
-
-def broadcast(value, root_rank, name=None):
-    """The value of `root_rank`."""
-    return _impl.broadcast(_K, value, root_rank, name)
-
-
-def reducescatter(value, name=None, op=Average):
-    """This rank's share of the reduced value."""
-    return _impl.reducescatter(_K, value, name, op)
-
-
-def load_model(
-    filepath,
-    custom_optimizers=None,
-    custom_objects=None,
-    compression=Compression.none,
-    legacy_opts=False,
-):
-    """Loads a saved model; its optimizer is wrapped and keeps its state."""
-
-    def wrap_optimizer(optimizer):
-        return DistributedOptimizer(optimizer, compression=compression)
-
-    return _impl.load_model(
-        keras, wrap_optimizer, filepath, custom_optimizers, custom_objects, legacy_opts
-    )
+_functions = _impl.Functions(keras, DistributedOptimizer)
+broadcast_global_variables = _functions.broadcast_global_variables
+allgather = _functions.allgather
+broadcast = _functions.broadcast
+reducescatter = _functions.reducescatter
+load_model = _functions.load_model

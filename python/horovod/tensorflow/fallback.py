@@ -12,23 +12,11 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
+from horovod.common import arrays
 from horovod.common.library import native
 
 _counter = itertools.count()
 
-_DTYPES = {
-    tf.uint8: native.UINT8,
-    tf.int8: native.INT8,
-    tf.uint16: native.UINT16,
-    tf.int16: native.INT16,
-    tf.int32: native.INT32,
-    tf.int64: native.INT64,
-    tf.float16: native.FLOAT16,
-    tf.float32: native.FLOAT32,
-    tf.float64: native.FLOAT64,
-    tf.bool: native.BOOL,
-    tf.bfloat16: native.BFLOAT16,
-}
 _ERRORS = {
     native.CLASS_PRECONDITION: tf.errors.FailedPreconditionError,
     native.CLASS_ABORTED: tf.errors.AbortedError,
@@ -68,38 +56,6 @@ def _translated(function):
     return wrapper
 
 
-def _view(array, dtype):
-    return (array.ctypes.data, _DTYPES[dtype], array.shape)
-
-
-def _memory(array):
-    # A scalar arrives as a NumPy scalar, which has no address to write to.
-    return np.require(array, requirements=["C", "A"]).reshape(np.shape(array))
-
-
-def _take(handle, index, dtype, shape_tail):
-    """A result of unknown length, copied out of the library."""
-    np_dtype = dtype.as_numpy_dtype
-    if dtype == tf.bfloat16:
-        # DLPack in NumPy knows no bfloat16: the same bits as integers.
-        capsule_dtype = native.UINT16
-    else:
-        capsule_dtype = _DTYPES[dtype]
-    array = np.from_dlpack(_Capsule(native.result(handle, index, capsule_dtype)))
-    return np.array(array).view(np_dtype)
-
-
-class _Capsule:
-    def __init__(self, capsule):
-        self._capsule = capsule
-
-    def __dlpack__(self, **unused):
-        return self._capsule
-
-    def __dlpack_device__(self):
-        return (1, 0)
-
-
 def _name(name, kind):
     """In graphs the given name, made unique; eager ops are numbered alike on all ranks."""
     if name is None:
@@ -107,10 +63,6 @@ def _name(name, kind):
     if tf.executing_eagerly():
         return name
     return f"{name}.{next(_counter)}"
-
-
-def _group_name(name, index, count):
-    return name if count == 1 else f"{name}_{index + 1}of{count}"
 
 
 def _call(run, inputs, dtypes):
@@ -126,24 +78,8 @@ def _same_shape(kind, tensors, name, reduce_op, scales, root, process_set_id):
     dtypes = [tensor.dtype for tensor in tensors]
 
     @_translated
-    def run(*arrays):
-        inputs = [_memory(array) for array in arrays]
-        outputs = [np.empty_like(array) for array in inputs]
-        if len(inputs) == 1:
-            handle = native.submit(
-                *(kind, name, process_set_id, reduce_op, *scales, root),
-                *(_view(inputs[0], dtypes[0]), _view(outputs[0], dtypes[0]), None, 0),
-            )
-        else:
-            handle = native.submit_group(
-                *(kind, [_group_name(name, i, len(inputs)) for i in range(len(inputs))]),
-                *(process_set_id, reduce_op, *scales),
-                [_view(array, dtype) for array, dtype in zip(inputs, dtypes, strict=True)],
-                [_view(array, dtype) for array, dtype in zip(outputs, dtypes, strict=True)],
-                0,
-            )
-        native.finish(handle)
-        return outputs
+    def run(*inputs):
+        return arrays.same_shape(kind, inputs, name, reduce_op, scales, root, process_set_id)
 
     results = _call(run, tensors, dtypes)
     for result, tensor in zip(results, tensors, strict=True):
@@ -157,26 +93,10 @@ def _rows(kind, tensors, name, reduce_op, scales, splits, process_set_id):
     dtypes = [tensor.dtype for tensor in tensors]
 
     @_translated
-    def run(rows_for, *arrays):
-        inputs = [_memory(array) for array in arrays]
-        handles = []
-        for index, array in enumerate(inputs):
-            handles.append(
-                native.submit(
-                    *(kind, _group_name(name, index, len(inputs)), process_set_id, reduce_op),
-                    *(*scales, 0, _view(array, dtypes[index]), None),
-                    rows_for.tolist() or None,
-                    0,
-                )
-            )
-        outputs, received = [], np.zeros(0, dtype=np.int32)
-        for index, handle in enumerate(handles):
-            native.wait(handle)
-            outputs.append(_take(handle, 0, dtypes[index], inputs[index].shape[1:]))
-            if kind == native.ALLTOALL:
-                count = native.process_set_size(process_set_id)
-                received = np.array(native.result_splits(handle, 0, count), dtype=np.int32)
-            native.release(handle)
+    def run(rows_for, *inputs):
+        outputs, received = arrays.by_rows(
+            kind, inputs, name, reduce_op, scales, rows_for.tolist() or None, process_set_id
+        )
         return [*outputs, received]
 
     results = _call(run, [splits, *tensors], [*dtypes, tf.int32])

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions and wrappers that reduce gradients: the optimizer of TensorFlow 1 and the tape."""
 
-import warnings
-
 import tensorflow as tf
 
+from horovod._keras import check_groups as _check_groups
+from horovod._keras import layers_of
 from horovod.common.process_sets import global_process_set
 from horovod.common.util import split_list
 from horovod.tensorflow import xla_ops
@@ -139,21 +139,6 @@ def _make_allreduce_grads_fn(
         groups,
         process_set,
     )
-
-
-def _check_groups(num_groups, groups):
-    if num_groups != 0:
-        warnings.warn(
-            "Parameter `num_groups` has been replaced by `groups` and will be removed in v0.23.0.",
-            DeprecationWarning,
-        )
-        if groups is None:
-            groups = num_groups
-    if groups is not None and not isinstance(groups, list) and groups <= 0:
-        raise ValueError(
-            "groups should be a non-negative integer or a list of list of tf.Variable."
-        )
-    return groups
 
 
 def _check_predivide(gradient_predivide_factor, op):
@@ -586,12 +571,7 @@ def PartialDistributedGradientTape(  # noqa: N802
     scale_local_gradients=True,
 ):
     """A DistributedGradientTape that leaves the weights of `local_layers` to each rank."""
-    if local_layers is None:
-        local_layers = []
-    elif isinstance(local_layers, tf.keras.layers.Layer):
-        local_layers = [local_layers]
-    elif not all(isinstance(layer, tf.keras.layers.Layer) for layer in local_layers):
-        raise ValueError("All local layers must be of tf.keras.layers.Layer type.")
+    layers = layers_of(local_layers)
     tape = DistributedGradientTape(
         gradtape,
         device_dense,
@@ -605,7 +585,7 @@ def PartialDistributedGradientTape(  # noqa: N802
         process_set,
         scale_local_gradients,
     )
-    for layer in local_layers:
+    for layer in layers:
         for variable in layer.trainable_weights:
             tape.register_local_source(variable)
     return tape

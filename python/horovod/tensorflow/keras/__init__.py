@@ -10,44 +10,18 @@ model.fit(..., callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
 import tensorflow as tf
 
 from horovod import _keras as _impl
-from horovod.common.process_sets import (
+from horovod.common.process_sets import (  # noqa: F401
     ProcessSet,
     add_process_set,
     global_process_set,
     remove_process_set,
 )
-from horovod.tensorflow import (
-    Average,
-    Compression,
-    Sum,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-from horovod.tensorflow.gradients import _check_groups
-from horovod.tensorflow.keras import callbacks, elastic
+from horovod.tensorflow.keras import callbacks, elastic  # noqa: F401
 
 keras = tf.keras
-_K = tf.keras.backend
+_bridge = _impl.bridge_of(keras.backend)
+globals().update({name: getattr(_bridge.basics, name) for name in _impl.BASICS})
+_AVERAGE, _NONE = _bridge.basics.Average, _bridge.none
 
 
 def DistributedOptimizer(  # noqa: N802
@@ -55,10 +29,10 @@ def DistributedOptimizer(  # noqa: N802
     name=None,
     device_dense="",
     device_sparse="",
-    compression=Compression.none,
+    compression=_NONE,
     sparse_as_dense=False,
     gradient_predivide_factor=1.0,
-    op=Average,
+    op=_AVERAGE,
     backward_passes_per_step=1,
     average_aggregated_gradients=False,
     num_groups=0,
@@ -67,8 +41,7 @@ def DistributedOptimizer(  # noqa: N802
     scale_local_gradients=True,
 ):
     """Wraps a Keras optimizer so that gradients are reduced over all ranks before they apply."""
-    if op not in (Average, Sum):
-        raise ValueError("op currently only supports Average and Sum")
+    _impl.check_op(_bridge, op)
     return _impl.create_distributed_optimizer(
         keras=keras,
         optimizer=optimizer,
@@ -81,15 +54,10 @@ def DistributedOptimizer(  # noqa: N802
         op=op,
         backward_passes_per_step=backward_passes_per_step,
         average_aggregated_gradients=average_aggregated_gradients,
-        groups=_check_groups(num_groups, groups),
+        groups=_impl.check_groups(num_groups, groups),
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
     )
-
-
-def broadcast_global_variables(root_rank):
-    """Graph mode: broadcasts all global variables."""
-    return _impl.broadcast_global_variables(_K, root_rank)
 
 
 def allreduce(
@@ -99,41 +67,17 @@ def allreduce(
     prescale_factor=1.0,
     postscale_factor=1.0,
     op=None,
-    compression=Compression.none,
+    compression=_NONE,
 ):
     """Reduces a value over all ranks; by default averages it."""
     return _impl.allreduce(
-        _K, value, name, average, prescale_factor, postscale_factor, op, compression
+        keras.backend, value, name, average, prescale_factor, postscale_factor, op, compression
     )
 
 
-def allgather(value, name=None):
-    """The values of all ranks, concatenated along the first dimension."""
-    return _impl.allgather(_K, value, name)
-
-
-def broadcast(value, root_rank, name=None):
-    """The value of `root_rank`."""
-    return _impl.broadcast(_K, value, root_rank, name)
-
-
-def reducescatter(value, name=None, op=Average):
-    """This rank's share of the reduced value."""
-    return _impl.reducescatter(_K, value, name, op)
-
-
-def load_model(
-    filepath,
-    custom_optimizers=None,
-    custom_objects=None,
-    compression=Compression.none,
-    legacy_opts=False,
-):
-    """Loads a saved model; its optimizer is wrapped and keeps its state."""
-
-    def wrap_optimizer(optimizer):
-        return DistributedOptimizer(optimizer, compression=compression)
-
-    return _impl.load_model(
-        keras, wrap_optimizer, filepath, custom_optimizers, custom_objects, legacy_opts
-    )
+_functions = _impl.Functions(keras, DistributedOptimizer)
+broadcast_global_variables = _functions.broadcast_global_variables
+allgather = _functions.allgather
+broadcast = _functions.broadcast
+reducescatter = _functions.reducescatter
+load_model = _functions.load_model

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keras 3 on JAX: a compiled step calls back into the host, where all gradients travel at once."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import io_callback
+
+from horovod._keras import host as hvd
+from horovod._keras.plain import (  # noqa: F401
+    broadcast_global_variables,
+    chunks_of,
+    compute_gradients,
+    evaluate,
+    factors_of,
+    is_variable,
+    key,
+    make_aggregation,
+    members_of,
+    reduce_but_local,
+)
+
+basics = hvd
+none = hvd.Compression.none
+broadcast_object = hvd.broadcast_object
+
+
+def _call(function, arrays):
+    """function(list of NumPy arrays) of the values that `arrays` have when the step runs."""
+    if not any(isinstance(array, jax.core.Tracer) for array in arrays):
+        return [jnp.asarray(result) for result in function(*map(np.asarray, arrays))]
+    shapes = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
+    return io_callback(function, shapes, *arrays, ordered=True)
+
+
+def make_reducer(
+    name,
+    device_dense,
+    device_sparse,
+    compression,
+    sparse_as_dense,
+    op,
+    gradient_predivide_factor,
+    groups,
+    process_set,
+):
+    scales = factors_of(op == hvd.Average, gradient_predivide_factor)
+
+    def reduce_chunk(chunk_name):
+        def reduce(*arrays):
+            return hvd.grouped_allreduce(
+                [np.asarray(array) for array in arrays], chunk_name, op, scales, process_set
+            )
+
+        return reduce
+
+    def allreduce_grads(grads, variables=None, use_generic_names=False):
+        results = list(grads)
+        if not process_set.included() or process_set.size() == 1:
+            return results
+        # Callbacks run one after the other: all in one is the quick way.
+        for chunk in chunks_of(results, variables, 1 if groups is None else groups):
+            pairs = [compression.compress(jnp.asarray(results[index])) for index in chunk]
+            reduce = reduce_chunk(f"{name}.{chunk[0]}")
+            reduced = _call(reduce, [array for array, _ in pairs])
+            for index, array, (_, context) in zip(chunk, reduced, pairs, strict=True):
+                results[index] = compression.decompress(array, context)
+        return results
+
+    return allreduce_grads
+
+
+# ---- values ----
+
+
+def allreduce(backend, value, name, average, prescale_factor, postscale_factor, op, compression):
+    op = hvd.handle_average_backwards_compatibility(op, average)
+    array, context = compression.compress(np.asarray(value))
+    scales = (prescale_factor, postscale_factor)
+    (result,) = hvd.grouped_allreduce([array], name or "allreduce", op, scales)
+    return jnp.asarray(compression.decompress(result, context))
+
+
+def allgather(backend, value, name):
+    return jnp.asarray(hvd.allgather(np.asarray(value), name or "allgather"))
+
+
+def broadcast(backend, value, root_rank, name):
+    return jnp.asarray(hvd.broadcast(np.asarray(value), root_rank, name or "broadcast"))
+
+
+def reducescatter(backend, value, name, op):
+    return jnp.asarray(hvd.reducescatter(np.asarray(value), name or "reducescatter", op))
+
+
+def average(backend, values, device):
+    return hvd.grouped_allreduce([values], "metrics", hvd.Average)[0]
+
+
+# ---- variables ----
+
+
+def before_variables(model):
+    """In fit() JAX keeps the state elsewhere; from here on the variables hold it."""
+    sync = getattr(model, "jax_state_sync", None)
+    if sync is not None:
+        sync()
+
+
+def read(backend, value):
+    return float(np.asarray(getattr(value, "value", value)))
+
+
+def assign(backend, variable, number):
+    """False if it is no variable."""
+    if not is_variable(variable):
+        return False
+    variable.assign(number)
+    return True
+
+
+def copy(target, source):
+    target.assign(source.value)
+
+
+def broadcast_state(backend, variables, root_rank, device):
+    for index, variable in enumerate(variables):
+        value = hvd.broadcast(np.asarray(variable.value), root_rank, f"keras.variable.{index}")
+        variable.assign(value)
