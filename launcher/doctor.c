@@ -28,6 +28,7 @@ struct patient {
     char *addresses;
     char *good, *bad;
     double rate, trip_us;
+    uint32_t mtu_here, mtu_there;
     struct bytes python;
 };
 
@@ -83,6 +84,8 @@ static void on_answer(struct job *job, struct host_run *run, enum message_type t
         p->bad = message_get_text(job->mem, r);
         p->trip_us = get_f64(r);
         p->rate = get_f64(r);
+        p->mtu_here = get_u32(r);
+        p->mtu_there = get_u32(r);
     } else if (type == MESSAGE_OUTPUT) {
         get_u32(r);
         get_u8(r);
@@ -222,6 +225,31 @@ static void ask_python(struct doctor *d)
 
 /* ---- findings ---- */
 
+/* Small messages pass and large ones are lost: nearly always packets that are too large for
+ * something on the way that does not say so. */
+static void tell_packets(struct doctor *d, int32_t i, int32_t to)
+{
+    struct job *job = d->job;
+    const struct patient *p = &d->patients[i];
+    const char *name = job->runs[i].host->name, *other = job->runs[to].host->name;
+    if (p->rate == 0)
+        problem(d, name,
+                mem_format(job->mem,
+                           "reaches %s, but bulk data does not get through (packets of up to %u "
+                           "bytes there, %u back; is the MTU too large for the way?)",
+                           other, p->mtu_here, p->mtu_there));
+    else if (p->rate < RATE_LOW)
+        list_add(
+            job->mem, &d->remarks,
+            mem_format(job->mem, "%s to %s: only %.2f Gbit/s", name, other, p->rate * 8.0 / 1e9));
+    if (p->mtu_here != p->mtu_there && p->mtu_here != 0 && p->mtu_there != 0)
+        list_add(job->mem, &d->remarks,
+                 mem_format(job->mem,
+                            "%s and %s have different MTUs on their way: %u and %u bytes; set both "
+                            "alike",
+                            name, other, p->mtu_here, p->mtu_there));
+}
+
 static void tell_host(struct doctor *d, int32_t i)
 {
     struct job *job = d->job;
@@ -238,17 +266,16 @@ static void tell_host(struct doctor *d, int32_t i)
                 mem_format(job->mem, "its clock is off by %.1f s; run NTP", p->clock_us / 1e6));
     int32_t to = neighbour(d, i);
     if (p->good != NULL && to >= 0) {
-        printf("    to %s: reaches %s%s%s; %.0f us, %.2f Gbit/s\n", job->runs[to].host->name,
-               p->good[0] == '\0' ? "nothing" : p->good, p->bad[0] == '\0' ? "" : ", not ", p->bad,
-               p->trip_us, p->rate * 8.0 / 1e9);
+        printf("    to %s: reaches %s%s%s; %.0f us, %.2f Gbit/s, MTU %u\n",
+               job->runs[to].host->name, p->good[0] == '\0' ? "nothing" : p->good,
+               p->bad[0] == '\0' ? "" : ", not ", p->bad, p->trip_us, p->rate * 8.0 / 1e9,
+               p->mtu_here);
         if (p->good[0] == '\0')
             problem(d, name,
                     mem_format(job->mem, "cannot reach %s on any of %s (firewall? wrong network?)",
                                job->runs[to].host->name, p->bad));
-        else if (p->rate < RATE_LOW)
-            list_add(job->mem, &d->remarks,
-                     mem_format(job->mem, "%s to %s: only %.2f Gbit/s", name,
-                                job->runs[to].host->name, p->rate * 8.0 / 1e9));
+        else
+            tell_packets(d, i, to);
     }
     if (bytes_used(&p->python) > 0)
         printf("    %.*s\n", (int)strcspn((const char *)bytes_at(&p->python), "\n"),

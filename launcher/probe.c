@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* probe.c - see probe.h. After the handshake the dialer sends one letter per question:
  *   P  answered by one byte: the round trip
+ *   M  answered by four bytes: the largest packet the other side may send on this connection
  *   B  then bytes until it closes its side; answered by how many came: the rate
  * Every wait has a deadline. Thread: see probe.h.  Start reading at probe_dial(). */
 #include "probe.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -120,6 +122,28 @@ static void serve_burst(const struct os *os, int fd)
     send_all(os, fd, answer, sizeof answer, os_now_ns(os) + ANSWER_NS);
 }
 
+/* What the kernel takes for the largest packet on the way there; 0: not known. */
+static uint32_t path_mtu(const struct os *os, int fd)
+{
+    int mtu = 0;
+    unsigned bytes = sizeof mtu;
+    if (os->sockopt_get(os->ctx, fd, IPPROTO_IP, IP_MTU, &mtu, &bytes) < 0 || mtu <= 0) {
+        bytes = sizeof mtu;
+        if (os->sockopt_get(os->ctx, fd, IPPROTO_IPV6, IPV6_MTU, &mtu, &bytes) < 0)
+            return 0;
+    }
+    return mtu > 0 ? (uint32_t)mtu : 0;
+}
+
+static bool serve_mtu(const struct os *os, int fd)
+{
+    uint8_t answer[4];
+    struct writer w;
+    writer_init(&w, answer, sizeof answer);
+    put_u32(&w, path_mtu(os, fd));
+    return send_all(os, fd, answer, sizeof answer, os_now_ns(os) + ANSWER_NS);
+}
+
 static void serve_one(struct probe_server *p, int fd)
 {
     const struct os *os = p->os;
@@ -131,6 +155,8 @@ static void serve_one(struct probe_server *p, int fd)
             serve_burst(os, fd);
             return;
         }
+        if (letter == 'M' && serve_mtu(os, fd))
+            continue;
         if (letter != 'P' || !send_all(os, fd, "P", 1, os_now_ns(os) + ANSWER_NS))
             return;
     }
@@ -264,11 +290,32 @@ static double measure_round_trip_us(const struct os *os, int fd)
     return best_us;
 }
 
+static bool recv_all(const struct os *os, int fd, uint8_t *ret_bytes, size_t n)
+{
+    for (size_t got = 0; got < n;) {
+        int64_t more = recv_some(os, fd, ret_bytes + got, n - got, os_now_ns(os) + ANSWER_NS);
+        if (more <= 0)
+            return false;
+        got += (size_t)more;
+    }
+    return true;
+}
+
+static uint32_t ask_mtu(const struct os *os, int fd)
+{
+    uint8_t answer[4];
+    struct reader r;
+    if (!send_all(os, fd, "M", 1, os_now_ns(os) + ANSWER_NS) ||
+        !recv_all(os, fd, answer, sizeof answer))
+        return 0;
+    reader_init(&r, answer, sizeof answer);
+    return get_u32(&r);
+}
+
 static double measure_rate(const struct os *os, int fd)
 {
     static const uint8_t block[BLOCK_BYTES];
     uint8_t answer[8];
-    size_t got = 0;
     int64_t start_ns = os_now_ns(os);
     if (!send_all(os, fd, "B", 1, start_ns + ANSWER_NS))
         return 0;
@@ -276,12 +323,8 @@ static double measure_rate(const struct os *os, int fd)
         if (!send_all(os, fd, block, sizeof block, start_ns + ANSWER_NS))
             return 0;
     shutdown(fd, SHUT_WR);
-    while (got < sizeof answer) {
-        int64_t n = recv_some(os, fd, answer + got, sizeof answer - got, os_now_ns(os) + ANSWER_NS);
-        if (n <= 0)
-            return 0;
-        got += (size_t)n;
-    }
+    if (!recv_all(os, fd, answer, sizeof answer))
+        return 0;
     double seconds = (double)(os_now_ns(os) - start_ns) / (double)NS_PER_S;
     struct reader r;
     reader_init(&r, answer, sizeof answer);
@@ -297,6 +340,7 @@ void probe_dial(struct mem *m, struct link *l, struct reader *request)
     struct address addresses[ADDRESS_LIST_MAX];
     char *good = mem_copy(m, ""), *bad = mem_copy(m, "");
     double round_trip_us = 0, rate = 0;
+    uint32_t mtu_here = 0, mtu_there = 0;
     int count = 0;
     if (address_list_parse(all, addresses, ADDRESS_LIST_MAX, &count, NULL) != HVD_OK)
         count = 0;
@@ -310,6 +354,8 @@ void probe_dial(struct mem *m, struct link *l, struct reader *request)
             continue;
         if (rate == 0) {
             round_trip_us = measure_round_trip_us(os, fd);
+            mtu_here = path_mtu(os, fd);
+            mtu_there = ask_mtu(os, fd);
             rate = measure_rate(os, fd);
         }
         os->close(os->ctx, fd);
@@ -319,5 +365,7 @@ void probe_dial(struct mem *m, struct link *l, struct reader *request)
     message_text(l, bad);
     message_f64(l, round_trip_us);
     message_f64(l, rate);
+    message_u32(l, mtu_here);
+    message_u32(l, mtu_there);
     message_end(l);
 }

@@ -15,7 +15,9 @@ struct probe_server;
 /* SERVE (key): answers SERVING (text: the addresses, comma separated). */
 void probe_serve(struct mem *m, struct link *l, struct reader *request, struct probe_server **ret);
 /* DIAL (key, text: addresses): answers MEASURED (text: reachable ones, text: the others, f64 round
- * trip in us, f64 bytes per second). */
+ * trip in us, f64 bytes per second, u32 the largest packet from here to there, u32 from there to
+ * here; 0: not known). A rate of 0 with an address that was reached: bulk data does not get
+ * through. */
 void probe_dial(struct mem *m, struct link *l, struct reader *request);
 void probe_destroy(struct probe_server *p);
 

@@ -122,3 +122,34 @@ def test_rank_killed_there(job, hosts):
     result = job("-np", 2, "-H", job.where, *job.options, "sh", "-c", script)
     assert result.returncode == 137
     assert f"rank 1 on {hosts.addresses[1]} was killed by signal 9 (SIGKILL)" in result.stderr
+
+
+def test_doctor_compares_mtus(job, hosts):
+    ip("-n", hosts.names[0], "link", "set", "east0", "mtu", "9000")
+    try:
+        result = job("--doctor", "-H", job.where, *job.options)
+    finally:
+        ip("-n", hosts.names[0], "link", "set", "east0", "mtu", "1500")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "have different MTUs on their way: 9000 and 1500 bytes" in result.stdout
+    again = job("--doctor", "-H", job.where, *job.options)
+    assert "different MTUs" not in again.stdout and "MTU 1500" in again.stdout
+
+
+def test_doctor_sees_that_large_packets_are_lost(job, hosts):
+    """Both sides believe in 9000 bytes, the way between them takes 4000 and says nothing."""
+    if shutil.which("tc") is None:
+        pytest.skip("needs tc(8)")
+    for name, interface in zip(hosts.names, hosts.interfaces, strict=True):
+        ip("-n", name, "link", "set", interface, "mtu", "9000")
+    drop = ["tc", "-n", hosts.names[0], "qdisc", "add", "dev", "east0", "root", "tbf"]
+    drop += ["rate", "10gbit", "burst", "4000", "limit", "1000000", "mtu", "4000"]
+    try:
+        subprocess.run(drop, check=True, capture_output=True)
+        result = job("--doctor", "-H", job.where, *job.options)
+    finally:
+        subprocess.run(["tc", "-n", hosts.names[0], "qdisc", "del", "dev", "east0", "root"])
+        for name, interface in zip(hosts.names, hosts.interfaces, strict=True):
+            ip("-n", name, "link", "set", interface, "mtu", "1500")
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "bulk data does not get through" in result.stdout
