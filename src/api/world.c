@@ -748,6 +748,8 @@ hvd_status_t world_create(const struct os *os, const hvd_config_t *e, const uint
     }
     if (status == HVD_OK)
         status = build(world, e, error);
+    store_client_close(world->client);
+    world->client = NULL;
     mpi_sets_destroy(os, &world->mpi_sets);
     if (status != HVD_OK) {
         world_destroy(world);
