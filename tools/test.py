@@ -186,6 +186,13 @@ def step_slurm():
     return pytest("torch", ["slurm"], "slurm")
 
 
+def step_mpi():
+    # The wheels of the two libraries have programs of the same names, so each has its own folder.
+    os.environ["HVD_TEST_OPENMPI5"] = str(venv("mpi"))
+    os.environ["HVD_TEST_MPICH5"] = str(venv("mpich"))
+    return pytest("mpi", ["mpi"])
+
+
 def step_tf221():
     return pytest("tf221", ["tensorflow"])
 
@@ -208,6 +215,7 @@ STEPS = {
     "sim": ("simulation and multi-process tests", step_sim),
     "python": ("launcher, horovod.run and PyTorch, installed", step_python),
     "slurm": ("a real Slurm of two nodes on this machine", step_slurm),
+    "mpi": ("Open MPI and MPICH, of the system and from wheels", step_mpi),
     "tf221": ("current TensorFlow with Keras 3", step_tf221),
     "tf215": ("TensorFlow 2.15 with Keras 2", step_tf215),
     "keras3": ("Keras 3 on PyTorch and on JAX", step_keras3),

@@ -41,7 +41,9 @@ enum mpi_wish mpi_world_wish(const struct os *os, const struct config *config,
         return strcasecmp(config->controller, "mpi") == 0 ? MPI_WISH_MUST : MPI_WISH_NO;
     if (config->rank >= 0 || config->size >= 0)
         return MPI_WISH_NO;
-    return is_started_by_mpi(os) ? MPI_WISH_IF_THERE : MPI_WISH_NO;
+    if (!is_started_by_mpi(os))
+        return MPI_WISH_NO;
+    return config->mpi_library[0] != '\0' ? MPI_WISH_MUST : MPI_WISH_IF_THERE;
 }
 
 /* ---- waiting for the others ---- */

@@ -26,7 +26,7 @@ struct mpi_process {
 enum mpi_wish {
     MPI_WISH_NO,
     MPI_WISH_IF_THERE, /* an MPI launcher started us: if there is a library */
-    MPI_WISH_MUST      /* HOROVOD_CONTROLLER=mpi, or a communicator was given */
+    MPI_WISH_MUST      /* HOROVOD_CONTROLLER=mpi, a library is named, or a communicator is given */
 };
 
 enum mpi_wish mpi_world_wish(const struct os *os, const struct config *config,

@@ -175,12 +175,12 @@ hvd_status_t mpi_lib_open(const struct os *os, const char *wanted, struct mpi_li
     mpi_find(os, wanted, found);
     if (!choose(lib, found, seen, sizeof seen))
         status = error_set(
-            error, HVD_ERR_CONFIG, "No usable MPI library was found%s%s. %s%s%s",
+            error, HVD_ERR_CONFIG, "No usable MPI library was found%s%s.%s%s%s",
             found->launcher[0] != '\0' ? ", although this process was started by " : "",
-            found->launcher, seen, seen[0] != '\0' ? " " : "",
+            found->launcher, seen[0] != '\0' ? " " : "", seen,
             wanted != NULL && wanted[0] != '\0'
                 ? ""
-                : "Looked for: in this process, beside the launcher, in LD_LIBRARY_PATH and PATH, "
+                : " Looked for: in this process, beside the launcher, in LD_LIBRARY_PATH and PATH, "
                   "and libmpi.so.40 (Open MPI), libmpich.so.12, libmpi.so.12 (MPICH), "
                   "libmpi_abi.so.1 (MPI 5) by name. HOROVOD_MPI_LIBRARY can name its file.");
 done:

@@ -241,6 +241,7 @@ def sets():
         assert hvd._comm_process_set_id(last) == 4
     expect(ValueError, lambda: hvd._comm_process_set_id(MPI.COMM_SELF)) if world.rank < 3 else None
     expect(NotImplementedError, lambda: process_sets.add_process_set(ProcessSet(pairs)))
+    world.Barrier()
     hvd.shutdown()
     expect(NotImplementedError, lambda: hvd.init(process_sets=[ProcessSet(pairs)]), "MPI")
     expect(ValueError, lambda: hvd.init(comm=5))
