@@ -641,8 +641,10 @@ static void check_text(struct sim_trial *run, int32_t call, int32_t rank,
     if (record->status == HVD_ERR_PEER_DEAD && !is_named(run, gone, text))
         violate(run, "rank %d: the error of call %d does not name a rank that is gone: %s", rank,
                 call, text);
-    run->report->misnamed += record->status == HVD_ERR_PEER_DEAD && run->p->crashing != 0 &&
-                             !is_named(run, run->p->crashing, text);
+    if (record->status == HVD_ERR_PEER_DEAD && run->p->crashing != 0 &&
+        !is_named(run, run->p->crashing, text))
+        violate(run, "rank %d: the error of call %d names a rank that left because of a crash: %s",
+                rank, call, text);
     if (record->status == HVD_ERR_MISMATCH && c->odd != SIM_ODD_NONE) {
         char number[16];
         snprintf(number, sizeof number, "%d", c->odd_rank);

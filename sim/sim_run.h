@@ -21,7 +21,6 @@ struct sim_report {
     int64_t end_ns; /* virtual */
     uint64_t turns; /* engine_progress() calls */
     uint64_t messages, calls_ended, calls_failed, splits;
-    uint64_t misnamed; /* errors of a crash that name a rank which left because of it */
     uint64_t batches, batches_planned, plan_starts, plan_breaks;
     int32_t ranks;
     bool is_in_sight;

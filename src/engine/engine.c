@@ -246,6 +246,23 @@ struct transport_events engine_events(struct engine *engine)
 
 /* ---- stopping ---- */
 
+/* A rank that shuts down since something else broke is not the culprit: the others hear why it goes
+ * before they see its links close. Of a broken set they may have heard already, from whoever saw it
+ * first; but that may be slower on its way than we are. */
+static void leave_with_cause(struct engine *engine)
+{
+    char name[160], text[HVD_ERROR_MAX];
+    engine_peer_name(engine, engine->rank, name, sizeof name);
+    snprintf(text, sizeof text, "%.800s (so %s has left)", engine->cause_text, name);
+    for (int32_t i = 0; i < engine->member_count; i++) {
+        struct procset *set = engine->members[i];
+        if (set->broken != HVD_OK)
+            negotiate_tell_broken(set, set->broken, set->broken_text);
+        else
+            negotiate_set_broken(set, engine->cause, text, true);
+    }
+}
+
 void engine_stop(struct engine *engine, hvd_status_t status, const char *text, bool is_told)
 {
     if (atomic_load(&engine->is_stopped))
@@ -257,6 +274,8 @@ void engine_stop(struct engine *engine, hvd_status_t status, const char *text, b
     atomic_store(&engine->is_stopped, true);
     flight_note(engine->flight, engine->now_ns, FLIGHT_SHUTDOWN, 0, (int32_t)status, text);
     queue_drain(engine);
+    if (status == HVD_ERR_SHUTDOWN && engine->cause != HVD_OK)
+        leave_with_cause(engine);
     for (int32_t i = 0; i < engine->member_count; i++)
         negotiate_set_broken(engine->members[i], status, text, is_told);
 }

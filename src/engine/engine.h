@@ -108,6 +108,8 @@ struct engine {
     _Atomic bool is_stopped; /* shut down or broken: nothing can be submitted any more */
     hvd_status_t stop_status;
     char stop_text[HVD_ERROR_MAX];
+    hvd_status_t cause; /* what broke the first set; HVD_OK: nothing did */
+    char cause_text[HVD_ERROR_MAX];
 
     int64_t next_tick_ns;
     struct timeline *timeline; /* NULL: none */
@@ -180,6 +182,7 @@ void negotiate_generation(
 void negotiate_down(struct procset *set, enum message_type type, const void *body, size_t n);
 void negotiate_up(struct procset *set, enum message_type type, const void *body, size_t n);
 void negotiate_again(struct procset *set); /* announce all pending ops anew (generation changed) */
+void negotiate_tell_broken(struct procset *set, hvd_status_t status, const char *text);
 /* The set is dead; the other members are told the cause if is_told. */
 void negotiate_set_broken(struct procset *set, hvd_status_t status, const char *text, bool is_told);
 

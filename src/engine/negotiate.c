@@ -611,7 +611,7 @@ void negotiate_message(struct procset *set, int32_t from, const struct message_h
 /* ---- the end of a set ---- */
 
 /* Who hears the cause from us before it sees the links close knows the right culprit. */
-static void tell_broken(struct procset *set, hvd_status_t status, const char *text)
+void negotiate_tell_broken(struct procset *set, hvd_status_t status, const char *text)
 {
     uint8_t bytes[HVD_ERROR_MAX + 64];
     struct writer w;
@@ -630,10 +630,15 @@ static void tell_broken(struct procset *set, hvd_status_t status, const char *te
 
 void negotiate_set_broken(struct procset *set, hvd_status_t status, const char *text, bool is_told)
 {
+    struct engine *engine = set->engine;
     if (set->broken != HVD_OK)
         return;
+    if (engine->cause == HVD_OK && status != HVD_ERR_SHUTDOWN) {
+        engine->cause = status;
+        snprintf(engine->cause_text, sizeof engine->cause_text, "%s", text);
+    }
     if (is_told)
-        tell_broken(set, status, text);
+        negotiate_tell_broken(set, status, text);
     if (set->run.is_active) /* callers get their memory back: nothing may move from or to it */
         set->engine->backend->ops->reset(set->engine->backend, set->backend_group,
                                          (uint64_t)UINT32_MAX << 32);

@@ -62,6 +62,55 @@ static void test_killed(void **state)
         }
 }
 
+/* Rank 0 leaves because rank 2 has died; who waits for it in a set without rank 2 hears the cause.
+ */
+static int body_bystander(int rank, int size, void *arg)
+{
+    (void)arg;
+    float x = 1.0f;
+    int64_t one = 1;
+    hvd_handle_t handle = 0;
+    hvd_status_t first = allreduce(&x, 1, "all", &handle, 20000);
+    MP_CHECK(first == HVD_OK || first == HVD_ERR_PEER_DEAD); /* rank 2 may be quicker than we are */
+    hvd_release(handle);
+    if (rank == 2)
+        raise(SIGKILL);
+    if (rank != 1) {
+        MP_CHECK(allreduce(&x, 1, "again", &handle, 20000) == HVD_ERR_PEER_DEAD);
+        return 0; /* and out */
+    }
+    hvd_op_t op;
+    hvd_op_init(&op, HVD_ALLREDUCE);
+    op.name = "pair";
+    op.process_set = 1;
+    op.input = op.output = (hvd_tensor_t){
+        .data = &x, .shape = &one, .ndim = 1, .dtype = HVD_FLOAT32, .device = HVD_DEVICE_CPU};
+    hvd_status_t status = hvd_submit(&op, &handle);
+    status = status == HVD_OK ? hvd_wait(handle, 20000) : status;
+    MP_CHECK(status == HVD_ERR_PEER_DEAD);
+    MP_CHECK(strstr(hvd_last_error(), "rank 2 ") != NULL);
+    MP_CHECK(strstr(hvd_last_error(), "(so rank 0 ") != NULL);
+    (void)size;
+    return 0;
+}
+
+static void test_bystander(void **state)
+{
+    (void)state;
+    static const int32_t pair[] = {0, 1}, pair_size = 2;
+    static const int32_t *const sets[] = {pair};
+    struct mp_options options = {.process_sets = sets,
+                                 .process_set_sizes = &pair_size,
+                                 .process_set_count = 1,
+                                 .expected_signal_rank = 2};
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(mp_run_with(3, body_bystander, NULL, &options), 0);
+    setenv("HOROVOD_SHM_DISABLE", "1", 1);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(mp_run_with(3, body_bystander, NULL, &options), 0);
+    unsetenv("HOROVOD_SHM_DISABLE");
+}
+
 /* One rank leaves: the others' pending op ends with the shut-down error. */
 static int body_early(int rank, int size, void *arg)
 {
@@ -187,9 +236,9 @@ static void test_fork(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed),  cmocka_unit_test(test_early),
-        cmocka_unit_test(test_missing), cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_killed),  cmocka_unit_test(test_bystander),
+        cmocka_unit_test(test_early),   cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_stopped), cmocka_unit_test(test_fork),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

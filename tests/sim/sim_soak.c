@@ -15,7 +15,7 @@
 
 struct totals {
     uint64_t failed, calls, errors, splits, planned, batches, plan_starts, plan_breaks, turns;
-    uint64_t messages, misnamed;
+    uint64_t messages;
     double virtual_s;
 };
 
@@ -77,19 +77,17 @@ static void add(struct totals *t, const struct sim_report *r)
     t->plan_breaks += r->plan_breaks;
     t->turns += r->turns;
     t->messages += r->messages;
-    t->misnamed += r->misnamed;
     t->virtual_s += (double)r->end_ns / 1e9;
 }
 
 static void print_totals(const struct totals *t, uint64_t seeds)
 {
     printf("%" PRIu64 " seeds, %" PRIu64 " failed: %" PRIu64 " calls ended on ranks (%" PRIu64
-           " with an error, %" PRIu64 " split by a fault, %" PRIu64
-           " named a rank that left because of a crash), %" PRIu64 " batches (%" PRIu64
+           " with an error, %" PRIu64 " split by a fault), %" PRIu64 " batches (%" PRIu64
            " planned; %" PRIu64 " plans begun, %" PRIu64 " broken), %" PRIu64 " turns, %" PRIu64
            " messages, %.0f virtual seconds\n",
-           seeds, t->failed, t->calls, t->errors, t->splits, t->misnamed, t->batches, t->planned,
-           t->plan_starts, t->plan_breaks, t->turns, t->messages, t->virtual_s);
+           seeds, t->failed, t->calls, t->errors, t->splits, t->batches, t->planned, t->plan_starts,
+           t->plan_breaks, t->turns, t->messages, t->virtual_s);
     fflush(stdout);
 }
 

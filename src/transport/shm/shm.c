@@ -382,7 +382,7 @@ hvd_status_t shm_peer_fail(struct shm *shm, int32_t rank, hvd_status_t status, c
     error_set(&peer->down, status, "rank %d (pid %d on %s) %s", (int)rank, (int)peer->pid,
               peer->host_name[0] != '\0' ? peer->host_name : "this host", why);
     peer->is_up = false;
-    shm->downs++;
+    peer->down_number = ++shm->downs;
     shm->must_check = true;
     return status;
 }

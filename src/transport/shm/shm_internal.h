@@ -96,7 +96,8 @@ struct shm_peer {
     int32_t local;
     bool is_up;
     bool is_down_told;
-    struct error down; /* why it is down */
+    uint32_t down_number; /* the how manieth that went down */
+    struct error down;    /* why it is down */
     char host_name[64];
     int fd;   /* its Unix socket, -1 */
     int bell; /* -1 */

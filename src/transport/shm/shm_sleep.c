@@ -159,27 +159,28 @@ static void rings_drain(struct shm *shm)
             shm_peer_progress(shm, &shm->peers[i]);
 }
 
-static bool has_untold(const struct shm *shm)
+/* The peer that went down first among those nobody has been told of: the others may have gone
+ * because of it. */
+static struct shm_peer *untold_first(const struct shm *shm)
 {
+    struct shm_peer *first = NULL;
     for (int32_t i = 0; i < shm->peer_count; i++) {
-        const struct shm_peer *peer = &shm->peers[i];
-        if (i != shm->local && !peer->is_up && !peer->is_down_told && peer->down.status != HVD_OK)
-            return true;
+        struct shm_peer *peer = &shm->peers[i];
+        if (i == shm->local || peer->is_up || peer->is_down_told || peer->down.status == HVD_OK)
+            continue;
+        if (first == NULL || peer->down_number < first->down_number)
+            first = peer;
     }
-    return false;
+    return first;
 }
 
 static bool downs_tell(struct shm *shm)
 {
     const struct os *os = shm->base.os;
-    bool has_told = false;
-    if (!has_untold(shm))
+    if (untold_first(shm) == NULL)
         return false;
     rings_drain(shm);
-    for (int32_t i = 0; i < shm->peer_count; i++) {
-        struct shm_peer *peer = &shm->peers[i];
-        if (i == shm->local || peer->is_up || peer->is_down_told || peer->down.status == HVD_OK)
-            continue;
+    for (struct shm_peer *peer; (peer = untold_first(shm)) != NULL;) {
         peer->is_down_told = true;
         os->poll_remove(os->ctx, shm->inner_poll, peer->fd);
         os->close(os->ctx, peer->fd);
@@ -188,9 +189,8 @@ static bool downs_tell(struct shm *shm)
         if (shm->base.events.peer_down != NULL)
             shm->base.events.peer_down(shm->base.events.ctx, peer->rank, peer->down.status,
                                        peer->down.text);
-        has_told = true;
     }
-    return has_told;
+    return true;
 }
 
 int64_t shm_last_heard_ns(struct transport *t, int32_t rank, int64_t now_ns)
