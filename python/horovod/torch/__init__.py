@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Horovod for PyTorch: `import horovod.torch as hvd`."""
 
+from horovod.common import basics as _basics_module
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.util import check_extension
-from horovod.torch import elastic, functions, mpi_ops, sync_batch_norm
+from horovod.torch import arena, dynamo, elastic, functions, mpi_ops, optimizer, sync_batch_norm
 from horovod.torch.compression import Compression
 from horovod.torch.functions import (
     allgather_object,
@@ -76,6 +77,9 @@ from horovod.torch.optimizer import DistributedOptimizer
 from horovod.torch.sync_batch_norm import SyncBatchNorm
 
 _MPI_LIB_AVAILABLE = True
+
+for _module in (_basics_module, mpi_ops, functions, arena, optimizer):
+    dynamo.leave_alone(_module)
 
 
 def _check_has_gpu():

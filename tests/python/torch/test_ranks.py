@@ -50,6 +50,10 @@ def test_habits_of_scripts(run_ranks, ranks):
     run_ranks("ranks_scripts.py", ranks)
 
 
+def test_compile(run_ranks):
+    run_ranks("ranks_compile.py", 2)
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_elastic_state(run_ranks, ranks):
     run_ranks("ranks_elastic.py", ranks)
