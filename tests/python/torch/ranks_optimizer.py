@@ -713,6 +713,44 @@ def test_gradients_lie_in_shared_memory(monkeypatch):
         assert first == [g.data_ptr() for g in gradients(model)]
 
 
+@pytest.mark.parametrize("count", [0, 1, 17, 4095, 4096, 100_003, 1 << 20])
+def test_copy(count):
+    source = torch.randn(count + 1)[1:]  # not aligned
+    target = torch.zeros(count + 3)
+    assert native.copy(target[2 : 2 + count], source)
+    assert torch.equal(target[2 : 2 + count], source)
+    assert target[:2].eq(0).all() and target[2 + count :].eq(0).all()
+
+
+def test_copy_refuses():
+    target = torch.zeros(4, 3)
+    others = [torch.zeros(4, 3).double(), torch.zeros(5, 3), torch.ones(3, 4).t(), "text"]
+    for other in others:
+        assert not native.copy(target, other)
+        assert not native.copy(other, target)
+    assert target.eq(0).all()
+
+
+def test_one_gradient_fails():
+    """The error names it on every rank; the other gradients are not left running."""
+    if SIZE == 1:
+        pytest.skip("ranks must differ")
+    model = nn.ModuleDict({k: nn.Linear(2, 2, bias=False) for k in "abc"})
+    model["b"] = nn.Linear(2, RANK + 1, bias=False)
+    optimizer = wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    for _ in range(2):
+        with pytest.raises(hvd.HorovodInternalError, match="Mismatched ALLREDUCE tensor shapes"):
+            sum(layer(torch.ones(1, 2)).sum() for layer in model.values()).backward()
+        optimizer.zero_grad()
+    model["b"].requires_grad_(False)
+    good = nn.ModuleDict({"a": model["a"], "c": model["c"]})
+    optimizer = wrap(good, torch.optim.SGD(good.parameters(), lr=0.1))
+    hvd.broadcast_parameters(good.state_dict(), root_rank=0)
+    sum(layer(torch.ones(1, 2)).sum() for layer in good.values()).backward()
+    optimizer.step()
+    same_everywhere(good)
+
+
 def test_data_loader_workers():
     """Workers are forked after init; they know nothing of Horovod and leave it alone."""
     model = make_model()
@@ -763,10 +801,16 @@ def test_gradients_survive_shutdown():
     model = make_model()
     optimizer = wrap(model)
     loss_of(model, make_batch(0)[0]).backward()
-    expected = [g.clone() for g in gradients(model)]
+    kept = gradients(model)  # in the arena, and nobody tells the library that they are still used
+    expected = [g.clone() for g in kept]
     hvd.shutdown()
     close(gradients(model), expected)
+    close(kept, expected)
     hvd.init()
+    for g in kept:
+        g.add_(1.0)
+    hvd.allreduce(torch.ones(1 << 20))
+    close(kept, [e + 1.0 for e in expected])
     optimizer.step()
     optimizer.zero_grad()
     loss_of(model, make_batch(0)[0]).backward()
