@@ -2,6 +2,7 @@
 """Ranks started by a real Slurm: srun, sbatch, steps side by side, and ranks that die."""
 
 import re
+import shutil
 import stat
 import sys
 import time
@@ -214,3 +215,73 @@ def test_horovodrun_finds_the_hosts_of_an_allocation(slurm, horovodrun, ssh, tmp
     assert ranks(out)[0] == EVEN_PLACES
     fewer = slurm("salloc", *EVEN, "sh", "-c", line.replace("horovodrun ", "horovodrun -np 3 "))
     assert [p[:4] for p in ranks(fewer.stdout)[0]] == [(0, 3, 0, 2), (1, 3, 1, 2), (2, 3, 0, 1)]
+
+
+# ---- with MPI, and always the same numbers ----
+
+# The two nodes are one machine, and Open MPI takes each for a machine of its own: its files of
+# shared memory would have the same names.
+OPEN_MPI = {"OMPI_MCA_btl": "tcp,self", "OMPI_MCA_btl_tcp_if_include": "lo"}
+
+
+def library(pattern):
+    found = sorted(Path("/usr/lib").glob(f"*/{pattern}"))
+    if not found:
+        pytest.skip(f"{pattern} is not installed")
+    return found[0]
+
+
+@pytest.fixture
+def weights(slurm, horovodrun):
+    """What four ranks of plain horovodrun end with."""
+    done = slurm(horovodrun, "-np", 4, PYTHON, TRAIN)
+    (found,) = ranks(done.stdout)[1]
+    return found
+
+
+WAYS = [
+    ("none", {}, ""),
+    ("pmix", OPEN_MPI, "libmpi.so.40"),
+    ("pmi2", {}, "libmpich.so.12"),
+]
+
+
+@pytest.mark.parametrize("kind,env,needed", WAYS, ids=[way[0] for way in WAYS])
+def test_srun_gives_the_same_numbers(slurm, weights, kind, env, needed):
+    if needed:
+        env = {**env, "HOROVOD_CONTROLLER": "mpi", "HOROVOD_MPI_LIBRARY": str(library(needed))}
+    done = slurm("srun", f"--mpi={kind}", *EVEN, PYTHON, TRAIN, env=env)
+    assert ranks(done.stdout) == (EVEN_PLACES, {weights})
+
+
+@pytest.mark.parametrize("kind,env,needed", WAYS[1:], ids=[way[0] for way in WAYS[1:]])
+def test_srun_with_the_library_that_belongs_to_it(slurm, kind, env, needed):
+    """Nothing is named: by what srun offers, the library that understands it is taken."""
+    library(needed)
+    env = {**env, "HOROVOD_CPU_OPERATIONS": "mpi", "HOROVOD_LOG_LEVEL": "debug"}
+    done = slurm("srun", f"--mpi={kind}", *EVEN, PYTHON, TRAIN, env=env)
+    places, hashes = ranks(done.stdout)
+    assert places == EVEN_PLACES and len(hashes) == 1
+    assert (done.stdout + done.stderr).count(needed) == 4
+
+
+@pytest.mark.parametrize("kind", ["pmix", "none"])
+def test_worlds_of_one_are_noticed(slurm, kind):
+    """MPICH does not understand either, and would make each rank a world of its own."""
+    env = {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_MPI_LIBRARY": str(library("libmpich.so.12"))}
+    done = slurm("srun", f"--mpi={kind}", *EVEN, PYTHON, TRAIN, env=env, check=False)
+    assert done.returncode != 0 and ranks(done.stdout)[0] == []
+    assert "Slurm started 4 processes" in done.stderr, done.stderr
+    assert "MPICH" in done.stderr and "libmpich.so.12" in done.stderr
+    assert "each of them is alone" in done.stderr and "--mpi=pmi2" in done.stderr
+
+
+def test_mpirun_in_an_allocation(slurm, weights):
+    """Open MPI's own launcher finds the allocation, and starts its ranks by srun."""
+    if shutil.which("mpirun.openmpi") is None:
+        pytest.skip("mpirun.openmpi is not installed")
+    line = f"mpirun.openmpi --allow-run-as-root {PYTHON} {TRAIN}"
+    done = slurm("salloc", *EVEN, "sh", "-c", line, env=OPEN_MPI)
+    places, hashes = ranks(done.stdout)
+    assert [p[:2] for p in places] == [(r, 4) for r in range(4)]
+    assert hashes == {weights}
