@@ -53,6 +53,8 @@ struct coll {
 struct backend;
 struct backend_group; /* a backend's own state for a group */
 
+#define BACKEND_BASE_LAST ((uint64_t)UINT32_MAX << 32)
+
 struct backend_ops {
     uint32_t version;
     const char *name;
@@ -68,7 +70,10 @@ struct backend_ops {
                              struct error *error);
     /* Gives up the collective in progress without having changed any output: only legal when some
      * member has not started it (a broken plan). `base` is a number that only grows, equal on all
-     * members: all later waves and streams are numbered from it. */
+     * members: all later waves and streams are numbered from it. BACKEND_BASE_LAST: the set is
+     * broken and nothing follows; then outputs may have changed. On return nothing is read from or
+     * written to memory of this member any more on behalf of a collective that could still end well
+     * on another. */
     void (*reset)(struct backend *b, struct backend_group *g, uint64_t base);
     const char *(*activity)(const struct backend_group *g,
                             hvd_kind_t kind); /* its timeline name here: "GLOO_ALLREDUCE" */

@@ -641,7 +641,7 @@ void negotiate_set_broken(struct procset *set, hvd_status_t status, const char *
         negotiate_tell_broken(set, status, text);
     if (set->run.is_active) /* callers get their memory back: nothing may move from or to it */
         set->engine->backend->ops->reset(set->engine->backend, set->backend_group,
-                                         (uint64_t)UINT32_MAX << 32);
+                                         BACKEND_BASE_LAST);
     pthread_mutex_lock(&set->engine->submit_lock);
     set->broken = status;
     size_t n = strlen(text);

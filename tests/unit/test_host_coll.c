@@ -934,6 +934,44 @@ static void test_reset(void **state)
     run_forked(4, 1, resets, -1);
 }
 
+/* One member leaves for good when all others could still end well, and overwrites what it gave:
+ * nobody may end with that. */
+static void withdrawn(struct world *w)
+{
+    random_sequence(w, 3);
+    const size_t bytes = 400000;
+    struct parts *parts = scratch(w, sizeof *parts);
+    struct buffer in = buffer_create(w, ARENA, bytes, 0), out = buffer_create(w, ARENA, bytes, 0);
+    parts->part[0] = (struct coll_part){.in = in.bytes, .out = out.bytes, .count = bytes / 4};
+    struct coll coll = coll_of(HVD_ALLREDUCE, HVD_FLOAT32, parts, 1);
+    struct error error = {0};
+    bool has_moved;
+    uint64_t before = w->h->wave;
+    CHECK(host_coll_start(w->h, &coll, &error) == HVD_OK);
+    CHECK(w->h->wave == before + 1);
+    meet(w); /* all know where everything is, nobody has read any */
+    if (w->rank == 0) {
+        while (w->h->wave < before + 2) /* until it has done its part and says so */
+            CHECK(host_coll_progress(w->h, &has_moved, &error) == HVD_IN_PROGRESS);
+        host_coll_reset(w->h, BACKEND_BASE_LAST);
+        memset(in.bytes, 0, bytes);
+    }
+    meet(w);
+    for (int i = 0; w->rank != 0 && i < 2000; i++)
+        CHECK(host_coll_progress(w->h, &has_moved, &error) == HVD_IN_PROGRESS);
+    meet(w);
+    buffer_destroy(w, &in);
+    buffer_destroy(w, &out);
+    free(parts);
+}
+
+static void test_withdrawn(void **state)
+{
+    (void)state;
+    run_forked(2, 0, withdrawn, -1);
+    run_forked(4, 0, withdrawn, -1);
+}
+
 /* --- failures --- */
 
 static void killed(struct world *w)
@@ -1161,12 +1199,12 @@ int main(void)
 {
     alarm(DEADLINE_S);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),    cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_random),   cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_trials),   cmocka_unit_test(test_adasum),
-        cmocka_unit_test(test_reset),    cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_garbage),
-        cmocka_unit_test(test_sleep),
+        cmocka_unit_test(test_types),   cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_random),  cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_trials),  cmocka_unit_test(test_adasum),
+        cmocka_unit_test(test_reset),   cmocka_unit_test(test_withdrawn),
+        cmocka_unit_test(test_killed),  cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_garbage), cmocka_unit_test(test_sleep),
     };
     return cmocka_run_group_tests_name("host_coll", tests, NULL, NULL);
 }

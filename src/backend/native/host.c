@@ -329,6 +329,8 @@ hvd_status_t host_coll_progress(struct host_coll *h, bool *ret_moved, struct err
  * that of the last collective which ended. Its number is equal on all members. */
 void host_coll_reset(struct host_coll *h, uint64_t base)
 {
+    if (base == BACKEND_BASE_LAST)
+        host_withdraw(h);
     h->coll = NULL;
     h->is_waiting = false;
     h->is_voting = false;

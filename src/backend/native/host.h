@@ -159,6 +159,7 @@ const uint8_t *host_slot(const struct host_coll *h, int32_t member); /* of the l
 hvd_status_t host_heads_read(struct host_coll *h, struct error *error);
 hvd_status_t host_places_read(struct host_coll *h, struct error *error);
 hvd_status_t host_give_up(struct host_coll *h, hvd_status_t status);
+void host_withdraw(struct host_coll *h); /* no wave of ours counts any more */
 hvd_status_t host_done(struct host_coll *h, struct error *error); /* a last step */
 bool host_is_own_arena(struct host_coll *h);
 void host_places_write(struct host_coll *h, bool is_arena);

@@ -116,6 +116,15 @@ hvd_status_t host_give_up(struct host_coll *h, hvd_status_t status)
     return status;
 }
 
+/* The caller gets its memory back while others may still read it. They look at our wave after they
+ * have read: one that is not there any more tells them that what they read may not be what we gave.
+ */
+void host_withdraw(struct host_coll *h)
+{
+    for (int i = 0; i < 2; i++)
+        atomic_store(&h->members[h->self].board->line[i].phase, 0);
+}
+
 hvd_status_t host_done(struct host_coll *h, struct error *error)
 {
     (void)h;

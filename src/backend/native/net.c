@@ -141,6 +141,8 @@ void net_coll_reset(struct net_coll *n, uint64_t base)
     uint64_t last = n->sight.phase - 1, next = base + 1;
     net_exec_cancel(n);
     net_sight_cancel(n);
+    if (base == BACKEND_BASE_LAST && n->has_sight)
+        net_sight_withdraw(n);
     n->stream_base = (uint32_t)n->set_id << 16 | turn << STREAM_CHANNEL;
     n->sight.phase = ((next ^ last) & 1) == 0 ? next + 1 : next;
     n->sight.wave_next = 0;

@@ -151,7 +151,8 @@ void net_exec_destroy(struct net_coll *n);
 hvd_status_t net_sight_create(struct net_coll *n, const struct group *group, struct error *error);
 void net_sight_destroy(struct net_coll *n);
 void net_sight_cancel(struct net_coll *n);
-void net_sight_finish(struct net_coll *n); /* the collective's waves are over */
+void net_sight_withdraw(struct net_coll *n); /* no wave of ours counts any more */
+void net_sight_finish(struct net_coll *n);   /* the collective's waves are over */
 hvd_status_t net_wave_step(struct net_coll *n, const struct step *step, bool *ret_moved,
                            struct error *error);
 

@@ -21,6 +21,12 @@ static struct shm_line *line_of(const struct net_coll *n, int32_t rank, uint64_t
     return &shm_board(n->sight.shm, rank, n->set_id)->line[phase & 1];
 }
 
+void net_sight_withdraw(struct net_coll *n)
+{
+    for (uint64_t i = 0; i < 2; i++)
+        atomic_store(&line_of(n, n->sight.ranks[n->sight.self], i)->phase, 0);
+}
+
 static bool is_published(const struct net_coll *n, uint64_t phase)
 {
     for (int32_t i = 0; i < n->sight.count; i++)

@@ -317,9 +317,9 @@ def test_reducescatter_options():
 def test_adasum(dtype):
     parallel = torch.arange(1, 9).to(dtype)
     torch.testing.assert_close(hvd.allreduce(parallel, op=hvd.Adasum), parallel)
-    orthogonal = torch.zeros(8, dtype=dtype)
+    orthogonal = torch.zeros(SIZE + 4, dtype=dtype)
     orthogonal[RANK] = 2.0
-    expected = torch.zeros(8, dtype=dtype)
+    expected = torch.zeros(SIZE + 4, dtype=dtype)
     expected[:SIZE] = 2.0
     torch.testing.assert_close(hvd.allreduce(orthogonal, op=hvd.Adasum), expected)
 
