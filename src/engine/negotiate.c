@@ -9,6 +9,7 @@
  * Thread: token holder.  Blocks: never.
  * Invariant: responses are applied in the same order on all members, so batches run in the same
  * order. Start reading at negotiate_op(), then negotiate_message(). */
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/engine.h"
