@@ -673,7 +673,7 @@ void coordinator_flush(struct procset *set, bool is_waited)
     if (c->is_shutdown && !c->is_shutdown_sent) {
         c->is_shutdown_sent = true;
         put_u8(&c->out, ITEM_SHUTDOWN);
-        put_u32(&c->out, 0);
+        put_u32(&c->out, (uint32_t)c->shutdown_rank);
     }
     out_send(set);
 }
@@ -686,8 +686,11 @@ int64_t coordinator_deadline_ns(const struct procset *set)
     return c->ready_first_ns + (int64_t)(set->engine->config->cycle_time_ms * 1e6);
 }
 
-void coordinator_shutdown(struct procset *set)
+void coordinator_shutdown(struct procset *set, int32_t rank)
 {
-    set->coordinator->is_shutdown = true;
+    struct coordinator *c = set->coordinator;
+    if (!c->is_shutdown)
+        c->shutdown_rank = rank;
+    c->is_shutdown = true;
     plan_break(set);
 }

@@ -57,6 +57,7 @@ struct coordinator {
     bool is_halting;
 
     bool is_shutdown, is_shutdown_sent, is_evict_told;
+    int32_t shutdown_rank; /* who asked first */
     int64_t stall_next_ns, list_told_ns;
 };
 

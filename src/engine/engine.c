@@ -232,7 +232,10 @@ static void on_peer_down(void *ctx, int32_t peer, hvd_status_t status, const cha
             snprintf(op_text, sizeof op_text, " %.200s was waiting for %.1f s.",
                      set->pending_head->tensor->name,
                      (double)(engine->now_ns - set->pending_head->submit_ns) / 1e9);
-        snprintf(text, sizeof text, "%s is gone: %s.%s", name, why, op_text);
+        if (strncmp(why, "rank ", 5) == 0) /* names it already */
+            snprintf(text, sizeof text, "%s.%s", why, op_text);
+        else
+            snprintf(text, sizeof text, "%s is gone: %s.%s", name, why, op_text);
         LOG_AT(engine->log, LOG_DEBUG, "%s", text);
         negotiate_set_broken(set, status, text, true);
     }
@@ -280,6 +283,15 @@ void engine_stop(struct engine *engine, hvd_status_t status, const char *text, b
         negotiate_set_broken(engine->members[i], status, text, is_told);
 }
 
+static void shutdown_ask_up(struct procset *global)
+{
+    uint8_t bytes[4];
+    struct writer w;
+    writer_init(&w, bytes, sizeof bytes);
+    put_u32(&w, (uint32_t)global->engine->rank);
+    negotiate_up(global, MESSAGE_SHUTDOWN, bytes, w.used);
+}
+
 void engine_shutdown_ask(struct engine *engine)
 {
     struct procset *global = engine->sets[HVD_PROCESS_SET_GLOBAL];
@@ -289,20 +301,27 @@ void engine_shutdown_ask(struct engine *engine)
     if (global == NULL || global->broken != HVD_OK)
         engine_stop(engine, HVD_ERR_SHUTDOWN, ENGINE_SHUTDOWN_TEXT, false);
     else if (global->parent < 0)
-        coordinator_shutdown(global);
+        coordinator_shutdown(global, engine->rank);
     else
-        negotiate_up(global, MESSAGE_SHUTDOWN, "", 0);
+        shutdown_ask_up(global);
 }
 
 /* A rank may only close its links when nobody is still working with what it gave: everyone says
  * goodbye after its last batch, and waits for the others' goodbye. */
-void engine_leave(struct engine *engine)
+void engine_leave(struct engine *engine, int32_t first)
 {
     uint8_t bytes[NEGOTIATE_HEAD];
+    char name[160], text[HVD_ERROR_MAX];
     struct writer w;
     struct message_head head = {.type = MESSAGE_LEAVE};
     engine->is_shutdown_told = true;
-    engine_stop(engine, HVD_ERR_SHUTDOWN, ENGINE_SHUTDOWN_TEXT, false);
+    snprintf(text, sizeof text, "%s", ENGINE_SHUTDOWN_TEXT);
+    if (first >= 0 && first < engine->size && first != engine->rank) {
+        engine_peer_name(engine, first, name, sizeof name);
+        snprintf(text, sizeof text, "%s The first to shut down was %s.", ENGINE_SHUTDOWN_TEXT,
+                 name);
+    }
+    engine_stop(engine, HVD_ERR_SHUTDOWN, text, false);
     writer_init(&w, bytes, sizeof bytes);
     head_put(&w, &head);
     for (int32_t i = 0; i < engine->size; i++)

@@ -145,7 +145,8 @@ int64_t engine_deadline_ns(const struct engine *engine);
 /* Token. Completed tickets with callbacks; the caller runs them without the token. */
 struct ticket *engine_take_done(struct engine *engine);
 void engine_shutdown_ask(struct engine *engine); /* token */
-void engine_leave(struct engine *engine); /* token: all have agreed to shut down; says goodbye */
+/* token: all have agreed to shut down, as this rank was the first to ask; says goodbye */
+void engine_leave(struct engine *engine, int32_t first);
 bool engine_is_over(const struct engine *engine); /* token: stopped, and nobody needs us any more */
 /* Token: ends everything pending with this cause; tells the peers if is_told. */
 void engine_stop(struct engine *engine, hvd_status_t status, const char *text, bool is_told);
@@ -197,7 +198,7 @@ int64_t coordinator_deadline_ns(const struct procset *set);
 void coordinator_forget_all(struct procset *set); /* all entries go, by a reset */
 void coordinator_generation(
     struct procset *set); /* a new one has begun: forget what was announced */
-void coordinator_shutdown(struct procset *set);
+void coordinator_shutdown(struct procset *set, int32_t rank); /* global: who asked */
 void coordinator_ran(struct procset *set,
                      const struct batch *batch); /* a batch was handed out: learn the step */
 

@@ -393,7 +393,7 @@ static void event(struct procset *set, struct batch *batch)
         break;
     case BATCH_SET_ADD: sets_added(engine, batch); break;
     case BATCH_SET_REMOVE: sets_removed(engine, batch->argument); break;
-    case BATCH_SHUTDOWN: engine_leave(engine); break;
+    case BATCH_SHUTDOWN: engine_leave(engine, batch->argument); break;
     }
     procset_ids_give(set, batch);
 }

@@ -600,7 +600,7 @@ void negotiate_message(struct procset *set, int32_t from, const struct message_h
         return;
     case MESSAGE_SHUTDOWN:
         if (set->parent < 0)
-            coordinator_shutdown(set);
+            coordinator_shutdown(set, (int32_t)get_u32(r));
         else
             engine_send(set->engine, set->ranks[set->parent], bytes, n);
         return;

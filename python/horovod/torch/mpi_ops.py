@@ -85,6 +85,7 @@ _from_dlpack = torch.utils.dlpack.from_dlpack
 # PyTorch without the C table gives us addresses instead.
 _HAS_EXCHANGE = native.register_exchange(torch.Tensor)
 
+_WITHOUT_TENSOR = (native.JOIN, native.BARRIER)
 _HOLD = native.OP_NAME_HOLD
 _WAITED = native.OP_NAME_HOLD | native.OP_WAITED
 
@@ -193,6 +194,8 @@ def _submit(kind, name, process_set, op, prescale, postscale, root, tensor, outp
     process_set_id = process_set.process_set_id
     if process_set_id is None:
         process_set_id = _set_id(process_set)
+    if tensor is None and kind not in _WITHOUT_TENSOR:
+        raise AttributeError("'NoneType' object has no attribute 'new'")
     if not _HAS_EXCHANGE:
         same = output is tensor
         tensor = _view(tensor)
@@ -212,7 +215,7 @@ def _submit(kind, name, process_set, op, prescale, postscale, root, tensor, outp
             flags,
         )
     except RuntimeError as error:
-        raise HorovodInternalError(error)  # noqa: B904 - scripts look at the context
+        raise HorovodInternalError(error) from None  # the context stays: scripts look at it
 
 
 def _submit_group(kind, names, process_set, op, prescale, postscale, inputs, outputs, flags):
@@ -225,7 +228,45 @@ def _submit_group(kind, names, process_set, op, prescale, postscale, inputs, out
             kind, names, process_set_id, op, prescale, postscale, inputs, outputs, flags
         )
     except RuntimeError as error:
-        raise HorovodInternalError(error)  # noqa: B904
+        raise HorovodInternalError(error) from None
+
+
+def _submit_into(kind, name, process_set, op, prescale, postscale, root, tensor, output, flags):
+    """Start an operation whose result has its place already: `output`, which may be `tensor`."""
+    arguments = (kind, name, process_set, op, prescale, postscale, root)
+    try:
+        handle = _submit(*arguments, tensor, output, None, flags)
+    except _TensorError:
+        copy = _stand_in(tensor)
+        if copy is tensor and _is_ready(output):
+            raise
+        target = output if output is not tensor and _is_ready(output) else copy
+        handle = _submit(*arguments, copy, target, None, flags)
+        _handle_map[handle] = (tensor, copy, output)
+        if target is not output:
+            _finishers[handle] = lambda handle: _copy_into(output, target)
+        return handle
+    _handle_map[handle] = (tensor, output)
+    return handle
+
+
+def _submit_result(kind, name, process_set, op, prescale, postscale, tensor, splits, flags):
+    """Start an operation whose result the core makes; `synchronize` gives it where `tensor` is."""
+    arguments = (kind, name, process_set, op, prescale, postscale, 0)
+    source = tensor
+    try:
+        handle = _submit(*arguments, tensor, None, splits, flags)
+    except _TensorError:
+        source = _stand_in(tensor)
+        handle = _submit(*arguments, source, None, splits, flags)
+    _handle_map[handle] = (tensor, source)
+    _finishers[handle] = lambda handle: _same_place(_take_result(handle, 0, tensor.dtype), tensor)
+    return handle
+
+
+def _copy_into(output, target):
+    with torch.no_grad():
+        return output.copy_(target)
 
 
 def _group_names(prefix, name, count):
@@ -276,7 +317,7 @@ def synchronize(handle):
             native.wait(handle)
     except RuntimeError as error:
         _forget(handle)
-        raise HorovodInternalError(error)  # noqa: B904
+        raise HorovodInternalError(error) from None
     except ValueError:
         _forget(handle)
         raise
@@ -306,7 +347,7 @@ def _synchronize_stale(handle):
     try:
         raise RuntimeError(_SHUT_DOWN_TEXT)
     except RuntimeError as error:
-        raise HorovodInternalError(error)  # noqa: B904
+        raise HorovodInternalError(error) from None
 
 
 def _take_result(handle, index, dtype):
@@ -333,21 +374,8 @@ def _allreduce_async(
     if op == Adasum:
         _check_adasum(op, process_set)
     full = _full_name("allreduce.", name)
-    arguments = (process_set, op, prescale_factor, postscale_factor, 0)
-    try:
-        handle = _submit(native.ALLREDUCE, full, *arguments, tensor, output, None, flags)
-    except _TensorError:
-        copy = _stand_in(tensor)
-        if copy is tensor and _is_ready(output):
-            raise
-        target = output if output is not tensor and _is_ready(output) else copy
-        handle = _submit(native.ALLREDUCE, full, *arguments, copy, target, None, flags)
-        _handle_map[handle] = (tensor, copy, output)
-        if target is not output:
-            _finishers[handle] = lambda handle: output.copy_(target)
-        return handle
-    _handle_map[handle] = (tensor, output)
-    return handle
+    scales = (prescale_factor, postscale_factor)
+    return _submit_into(native.ALLREDUCE, full, process_set, op, *scales, 0, tensor, output, flags)
 
 
 def _new_like(tensor):
@@ -657,8 +685,10 @@ def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
         if op == Average:
             values = values.div(process_set.size())
         if indices.dim() == 0 or values.dim() == 0:
-            return torch.sparse_coo_tensor(size=tensor.shape).to(tensor)
-        return torch.sparse_coo_tensor(indices.transpose(0, 1), values, tensor.size())
+            return torch.zeros_like(tensor)
+        # Indices that a sparse tensor held need no check.
+        with torch.sparse.check_sparse_tensor_invariants(enable=False):
+            return torch.sparse_coo_tensor(indices.transpose(0, 1), values, tensor.size())
 
     return finish
 
@@ -669,16 +699,7 @@ def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
 def _allgather_async(tensor, output, name, process_set, flags=_HOLD):
     """`output` is accepted for the sake of old callers; the result is a new tensor."""
     full = _full_name("allgather.", name)
-    arguments = (process_set, Sum, 1.0, 1.0, 0)
-    source = tensor
-    try:
-        handle = _submit(native.ALLGATHER, full, *arguments, tensor, None, None, flags)
-    except _TensorError:
-        source = _stand_in(tensor)
-        handle = _submit(native.ALLGATHER, full, *arguments, source, None, None, flags)
-    _handle_map[handle] = (tensor, source)
-    _finishers[handle] = lambda handle: _same_place(_take_result(handle, 0, tensor.dtype), tensor)
-    return handle
+    return _submit_result(native.ALLGATHER, full, process_set, Sum, 1.0, 1.0, tensor, None, flags)
 
 
 def allgather_async(tensor, name=None, process_set=global_process_set):
@@ -789,24 +810,9 @@ def grouped_allgather(tensors, name=None, process_set=global_process_set):
 
 def _broadcast_async(tensor, output, root_rank, name, process_set, flags=_HOLD):
     full = _full_name("broadcast.", name)
-    arguments = (process_set, Sum, 1.0, 1.0, root_rank)
-    try:
-        handle = _submit(native.BROADCAST, full, *arguments, tensor, output, None, flags)
-    except _TensorError:
-        copy = _stand_in(tensor)
-        target = output if output is not tensor and _is_ready(output) else copy
-        handle = _submit(native.BROADCAST, full, *arguments, copy, target, None, flags)
-        _handle_map[handle] = (tensor, copy, output)
-        if target is not output:
-            _finishers[handle] = lambda handle: _copy_into(output, target)
-        return handle
-    _handle_map[handle] = (tensor, output)
-    return handle
-
-
-def _copy_into(output, target):
-    with torch.no_grad():
-        return output.copy_(target)
+    return _submit_into(
+        native.BROADCAST, full, process_set, Sum, 1.0, 1.0, root_rank, tensor, output, flags
+    )
 
 
 def broadcast_async(tensor, root_rank, name=None, process_set=global_process_set):
@@ -877,25 +883,14 @@ def _alltoall_async(tensor, splits, output, output_received_splits, name, proces
     if splits is not None and splits.numel() == 0:
         splits = None
     full = _full_name("alltoall.", name)
-    arguments = (process_set, Sum, 1.0, 1.0, 0)
     rows = splits.tolist() if splits is not None else None
-    source = tensor
-    if rows is not None and tensor.dim() > 0 and 0 <= sum(rows) < tensor.shape[0]:
-        source = tensor[: sum(rows)]  # the rest stays here
-    try:
-        handle = _submit(native.ALLTOALL, full, *arguments, source, None, rows, flags)
-    except _TensorError:
-        source = _stand_in(source)
-        handle = _submit(native.ALLTOALL, full, *arguments, source, None, rows, flags)
+    handle = _submit_result(native.ALLTOALL, full, process_set, Sum, 1.0, 1.0, tensor, rows, flags)
+    take = _finishers[handle]
 
     def finish(handle):
         received = native.result_splits(handle, 0, process_set.size())
-        return (
-            _same_place(_take_result(handle, 0, tensor.dtype), tensor),
-            torch.tensor(received, dtype=torch.int32, device=splits_device),
-        )
+        return take(handle), torch.tensor(received, dtype=torch.int32, device=splits_device)
 
-    _handle_map[handle] = (tensor, source)
     _finishers[handle] = finish
     return handle
 
@@ -968,16 +963,8 @@ def _reducescatter_async(
 ):
     _check_scatter_op(op)
     full = _full_name("reducescatter.", name)
-    arguments = (process_set, op, prescale_factor, postscale_factor, 0)
-    source = tensor
-    try:
-        handle = _submit(native.REDUCESCATTER, full, *arguments, tensor, None, None, flags)
-    except _TensorError:
-        source = _stand_in(tensor)
-        handle = _submit(native.REDUCESCATTER, full, *arguments, source, None, None, flags)
-    _handle_map[handle] = (tensor, source)
-    _finishers[handle] = lambda handle: _same_place(_take_result(handle, 0, tensor.dtype), tensor)
-    return handle
+    scales = (prescale_factor, postscale_factor)
+    return _submit_result(native.REDUCESCATTER, full, process_set, op, *scales, tensor, None, flags)
 
 
 def reducescatter_async(

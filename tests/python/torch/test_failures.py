@@ -28,6 +28,7 @@ def test_early_stopping_on_one_rank(run_script, ranks):
     result = run_script(EARLY.format(leave="break"), ranks)
     assert "rank 1 ended" in result.stdout
     assert "rank 0 caught: Horovod has been shut down" in result.stdout
+    assert "The first to shut down was rank 1 (" in result.stdout
 
 
 @pytest.mark.parametrize("leave", ["raise KeyError('of the user')", "import os; os._exit(7)"])
@@ -36,6 +37,22 @@ def test_a_rank_that_dies(run_script, leave):
     assert result.returncode != 0
     if "KeyError" in leave:
         assert "of the user" in result.stdout
+
+
+def test_ranks_may_end_at_different_times(run_script):
+    source = """
+import time
+from horovod.common.basics import HorovodBasics
+basics = HorovodBasics(__file__, "any")
+basics.init()
+rank = basics.rank()
+basics.shutdown()
+time.sleep(1.5 * rank)
+print("rank", rank, "ended", flush=True)
+"""
+    result = run_script(source, 2)
+    assert result.returncode == 0, result.stdout
+    assert "rank 1 ended" in result.stdout
 
 
 def test_interleaved_names_are_reported(run_script):
