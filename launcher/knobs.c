@@ -119,10 +119,17 @@ static hvd_status_t bad_value(const char *name, const struct yaml_entry *e, cons
 static hvd_status_t file_int(const char *name, const struct yaml_entry *e, struct arg_int *field,
                              struct error *error)
 {
-    char *end = NULL;
+    char digits[72], *end = NULL;
+    size_t n = 0;
+    for (const char *at = e->value; *at != '\0' && n < sizeof digits - 1; at++)
+        if (*at != '_') /* as in 1_000 */
+            digits[n++] = *at;
+    digits[n] = '\0';
+    bool is_binary = strncmp(digits, "0b", 2) == 0 && digits[2] != '-' && digits[2] != '+';
+    const char *start = is_binary ? digits + 2 : digits;
     errno = 0;
-    long long value = strtoll(e->value, &end, 0);
-    if (e->is_quoted || errno != 0 || end == e->value || *end != '\0')
+    long long value = strtoll(start, &end, is_binary ? 2 : 0);
+    if (e->is_quoted || errno != 0 || end == start || *end != '\0')
         return bad_value(name, e, "a whole number", error);
     *field = (struct arg_int){true, value};
     return HVD_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* yaml.c - see yaml.h. One pass over the lines; a line is indentation, a key, a colon, a scalar and
- * perhaps a comment. Thread: any.  Start reading at yaml_read(). */
+/* yaml.c - see yaml.h. One pass over the lines; a line is indentation, a key, a colon, a scalar
+ * (or, for a section, {key: scalar, ...}) and perhaps a comment. What it takes it reads as PyYAML
+ * does, tests/python/launcher/test_yaml.py. Thread: any.  Start reading at yaml_read(). */
 #include "yaml.h"
 
 #include <ctype.h>
@@ -189,6 +190,67 @@ static bool is_null(const char *text)
     return strcmp(text, "~") == 0 || strcasecmp(text, "null") == 0;
 }
 
+/* Plain text inside braces. */
+static hvd_status_t flow_plain(struct yaml_parse *p, char **ret)
+{
+    if (strchr("[]{&*!|>%@`", *p->at) != NULL)
+        return refuse(p, "only plain or quoted values are understood here", p->at, left(p));
+    const char *start = p->at, *end = p->at;
+    for (; p->at < p->end && strchr(",[]{}", *p->at) == NULL; p->at++) {
+        if (*p->at == '#' && (p->at[-1] == ' ' || p->at[-1] == '\t'))
+            break;
+        if (*p->at == ':' && (p->at + 1 == p->end || strchr(" \t,}", p->at[1]) != NULL))
+            return refuse(p, "a second colon; put the value in quotes", start,
+                          (size_t)(p->end - start));
+        if (*p->at != ' ' && *p->at != '\t')
+            end = p->at + 1;
+    }
+    *ret = mem_copy_n(p->m, start, (size_t)(end - start));
+    return HVD_OK;
+}
+
+static hvd_status_t flow_entry(struct yaml_parse *p, const char *section)
+{
+    char *value = NULL;
+    struct yaml_entry entry = {.section = section, .line = p->line};
+    hvd_status_t status = key_read(p, &value);
+    if (status != HVD_OK)
+        return status;
+    entry.key = value;
+    skip_spaces(p);
+    if (p->at < p->end && *p->at != ',' && *p->at != '}') {
+        entry.is_quoted = *p->at == '"' || *p->at == '\'';
+        status = entry.is_quoted ? quoted(p, &value) : flow_plain(p, &value);
+        if (status != HVD_OK)
+            return status;
+        entry.value = !entry.is_quoted && is_null(value) ? NULL : value;
+    }
+    skip_spaces(p);
+    return entry_add(p, &entry);
+}
+
+/* {key: value, ...} as a whole section; p->at is at the brace. */
+static hvd_status_t flow_read(struct yaml_parse *p, const char *section)
+{
+    hvd_status_t status = HVD_OK;
+    p->at++;
+    skip_spaces(p);
+    while (p->at < p->end && *p->at != '}') {
+        status = flow_entry(p, section);
+        if (status != HVD_OK)
+            return status;
+        if (p->at < p->end && *p->at != ',' && *p->at != '}')
+            return refuse(p, "expected , or } behind a value", p->at, left(p));
+        if (p->at < p->end && *p->at == ',')
+            p->at++;
+        skip_spaces(p);
+    }
+    if (p->at == p->end)
+        return refuse(p, "brace is not closed on this line", "", 0);
+    p->at++;
+    return is_line_done(p) ? HVD_OK : refuse(p, "text behind the brace", p->at, left(p));
+}
+
 /* Where are we? Deeper than the top level must follow a key without a value. */
 static hvd_status_t indent_check(struct yaml_parse *p, size_t indent)
 {
@@ -199,7 +261,7 @@ static hvd_status_t indent_check(struct yaml_parse *p, size_t indent)
     }
     if (p->section == NULL && p->out->count > 0 && p->section_indent == 0) {
         struct yaml_entry *last = &p->out->entries[p->out->count - 1];
-        if (last->value == NULL && !last->is_quoted && last->section == NULL) {
+        if (last->value == NULL && !last->is_quoted && !last->is_section && last->section == NULL) {
             last->is_section = true;
             p->section = last->key;
             p->section_indent = indent;
@@ -234,7 +296,13 @@ static hvd_status_t line_read(struct yaml_parse *p)
     if (status != HVD_OK)
         return status;
     struct yaml_entry entry = {.section = p->section, .key = key, .line = p->line};
-    if (!is_line_done(p)) {
+    bool is_done = is_line_done(p);
+    if (!is_done && *p->at == '{' && p->section == NULL) {
+        entry.is_section = true;
+        status = entry_add(p, &entry);
+        return status == HVD_OK ? flow_read(p, key) : status;
+    }
+    if (!is_done) {
         entry.is_quoted = *p->at == '"' || *p->at == '\'';
         status = entry.is_quoted ? quoted(p, &value) : plain(p, &value);
         if (status != HVD_OK)

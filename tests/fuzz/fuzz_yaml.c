@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
     hvd_status_t status = yaml_read(&m, "f", (const char *)input, size, &yaml, &error);
     require(status == HVD_OK || strncmp(error.text, "f:", 2) == 0);
     for (size_t i = 0; status == HVD_OK && i < yaml.count; i++) {
-        require(i == 0 || yaml.entries[i].line > yaml.entries[i - 1].line);
+        require(i == 0 || yaml.entries[i].line >= yaml.entries[i - 1].line);
         require(yaml.entries[i].section == NULL || !yaml.entries[i].is_section);
     }
     error_clear(&error);

@@ -69,6 +69,8 @@ static void test_taken(void **state)
         {"a:   # section\n  b: -1.5e3\n", "a.b=-1.5e3;"},
         {"a:\n  x: 1\nb:\n    x: 2\n", "a.x=1;b.x=2;"},
         {"a: '~'\n", "a=~;"},
+        {"a: {b: 1, c: x y , 'd' : \"q,}\"} # z\ne: 2\n", "a.b=1;a.c=x y;a.d=q,};e=2;"},
+        {"a: {}\nb: {c: , d: ~, e: 1,}\n", "b.c=(null);b.d=(null);b.e=1;"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct yaml yaml;
@@ -86,7 +88,14 @@ static void test_refused(void **state)
         const char *text, *error;
     } rows[] = {
         {"a: [1]\n", "f:1: only plain"},
-        {"a: {b: 1}\n", "f:1: only plain"},
+        {"a: {b: {c: 1}}\n", "f:1: only plain"},
+        {"a: {b: [1]}\n", "f:1: only plain"},
+        {"a: {b: 1\n", "f:1: brace is not closed"},
+        {"a: {b: 1} c\n", "f:1: text behind the brace"},
+        {"a: {b: 'x' y}\n", "f:1: expected , or }"},
+        {"a: {b: 1, b: 2}\n", "f:1: key is given twice"},
+        {"a: {b: 1}\n  c: 2\n", "f:2: unexpected indentation"},
+        {"a:\n  b: {c: 1}\n", "f:2: only plain"},
         {"a: &x 1\n", "f:1: only plain"},
         {"a: !!str 1\n", "f:1: only plain"},
         {"a: |\n  x\n", "f:1: only plain"},

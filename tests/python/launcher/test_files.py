@@ -177,7 +177,7 @@ def test_unknown_keys_warn(run, tmp_path):
         ("params:\n  cycle_time_ms: fast\n", "c.yaml:2: params.cycle_time_ms must be a number"),
         ("params:\n  cycle_time_ms: '5'\n", "c.yaml:2: params.cycle_time_ms must be a number"),
         ("params:\n\tcycle_time_ms: 5\n", "c.yaml:2: a tab in the indentation"),
-        ("params: {cycle_time_ms: 5}\n", "c.yaml:1: only plain or quoted values"),
+        ("params: {cycle_time_ms: [5]}\n", "c.yaml:1: only plain or quoted values"),
         ("params:\n  - 1\n", "c.yaml:2: lists are not understood"),
         ("params:\n  a:\n    b: 1\n", "c.yaml:3: unexpected indentation"),
         ("params:\n  cycle_time_ms: 1\n  cycle_time_ms: 2\n", "c.yaml:3: key is given twice"),
