@@ -3,13 +3,17 @@
 """Single operations from Python: Horovod against torch.distributed with gloo, interleaved.
 
     OMP_NUM_THREADS=1 horovodrun -np 2 python bench/torch_ops.py [--json FILE]
+    OMP_NUM_THREADS=1 mpirun -np 2 --bind-to none python bench/torch_ops.py
 
-Both run in the same processes, in turns, so that the machine's mood is the same for both. Prints
-the median time of each case and the ratio gloo / Horovod.
+All run in the same processes, in turns, so that the machine's mood is the same for all. Prints the
+median time of each case and the ratio to Horovod. Started by mpirun of Open MPI, its allreduce on
+the same tensor is measured as well.
 """
 
 import argparse
+import ctypes
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -42,8 +46,32 @@ def resnet_sizes():
     return sizes + [2048 * 1000, 1000]
 
 
+def open_mpi():
+    """MPI_Allreduce of Open MPI, in place, for float tensors; None if mpirun did not start us."""
+    if "OMPI_COMM_WORLD_RANK" not in os.environ:
+        return None
+    mpi = ctypes.CDLL("libmpi.so.40", ctypes.RTLD_GLOBAL)
+    is_started = ctypes.c_int()
+    mpi.MPI_Initialized(ctypes.byref(is_started))
+    if not is_started.value:
+        mpi.MPI_Init(None, None)
+    float_, sum_, world = (
+        ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(mpi, name)))
+        for name in ("ompi_mpi_float", "ompi_mpi_op_sum", "ompi_mpi_comm_world")
+    )
+
+    def allreduce(tensor):
+        address, count = ctypes.c_void_p(tensor.data_ptr()), ctypes.c_int(tensor.numel())
+        in_place = ctypes.c_void_p(1)
+        if mpi.MPI_Allreduce(in_place, address, count, float_, sum_, world) != 0:
+            raise RuntimeError("MPI_Allreduce failed")
+
+    return allreduce
+
+
 def cases():
-    """name -> (repetitions, horovod function, gloo function)."""
+    """name -> (repetitions, {library: function})."""
+    mpi = open_mpi()
     small, large = torch.ones(1), torch.ones(16 << 20)
     many = [torch.ones(n) for n in resnet_sizes()]
 
@@ -56,27 +84,31 @@ def cases():
         for work in [dist.all_reduce(t, async_op=True) for t in many]:
             work.wait()
 
-    def reset(function):
-        def run():
-            for t in (small, large, *many):
-                t.fill_(1.0)
-            return function
+    def reset():
+        for t in (small, large, *many):
+            t.fill_(1.0)
 
-        return run
-
-    return {
+    table = {
         "allreduce 4 bytes": (
             200,
-            lambda: hvd.allreduce(small, name="small", op=hvd.Sum),
-            lambda: dist.all_reduce(small.clone()),
+            {
+                "horovod": lambda: hvd.allreduce(small, name="small", op=hvd.Sum),
+                "gloo": lambda: dist.all_reduce(small.clone()),
+            },
         ),
         "allreduce_ 64 MiB": (
             3,
-            lambda: hvd.allreduce_(large, name="large", op=hvd.Average),
-            lambda: dist.all_reduce(large),
+            {
+                "horovod": lambda: hvd.allreduce_(large, name="large", op=hvd.Sum),
+                "gloo": lambda: dist.all_reduce(large),
+            },
         ),
-        "161 gradients, 100 MB, async": (3, hvd_many, gloo_many),
-    }, reset
+        "161 gradients, 100 MB, async": (3, {"horovod": hvd_many, "gloo": gloo_many}),
+    }
+    if mpi is not None:
+        table["allreduce_ 64 MiB"][1]["open mpi"] = lambda: mpi(large)
+        table["allreduce 4 bytes"][1]["open mpi"] = lambda: mpi(small)
+    return table, reset
 
 
 def measure(function, repetitions):
@@ -97,21 +129,23 @@ def main():
     open_gloo()
     table, reset = cases()
     figures = {}
-    for name, (repetitions, ours, gloo) in table.items():
-        times = {"horovod": [], "gloo": []}
+    for name, (repetitions, functions) in table.items():
+        times = {label: [] for label in functions}
         for turn in range(arguments.turns + 1):
-            for label, function in (("horovod", ours), ("gloo", gloo)):
-                reset(function)()
+            for label, function in functions.items():
+                reset()
                 seconds = measure(function, repetitions)
                 if turn > 0:  # the first turn warms up
                     times[label].append(seconds)
         figures[name] = {label: statistics.median(values) for label, values in times.items()}
         if hvd.rank() == 0:
-            a, b = figures[name]["horovod"], figures[name]["gloo"]
-            print(
-                f"{name:32} horovod {a * 1e6:11.1f} us  gloo {b * 1e6:11.1f} us  {b / a:6.2f}x",
-                flush=True,
+            ours = figures[name]["horovod"]
+            rest = "".join(
+                f"  {label} {value * 1e6:11.1f} us {value / ours:6.2f}x"
+                for label, value in figures[name].items()
+                if label != "horovod"
             )
+            print(f"{name:32} horovod {ours * 1e6:11.1f} us{rest}", flush=True)
     if arguments.json and hvd.rank() == 0:
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump({"ranks": hvd.size(), "seconds": figures}, file, indent=1)

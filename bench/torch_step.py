@@ -2,16 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training steps: Horovod against DistributedDataParallel with gloo, interleaved in one run.
 
-    OMP_NUM_THREADS=1 horovodrun -np 2 python bench/torch_step.py [--json FILE] [--plot FILE]
+    OMP_NUM_THREADS=1 horovodrun -np 2 python bench/torch_step.py --json 2.json
+    OMP_NUM_THREADS=1 horovodrun -np 4 python bench/torch_step.py --json 4.json \\
+        --plot step.svg --also 2.json
 
 Three models: a small CNN, 25 million parameters in 160 tensors with little compute, and a
 transformer. DDP runs with several bucket sizes and its best one counts. "alone" is the same step
-without communication on all ranks side by side: the bound that nobody beats.
+without communication on all ranks side by side: the bound that nobody beats. Each turn runs all of
+them one after the other in random order; the ratio of a turn is taken within it, and medians are
+shown.
 """
 
 import argparse
 import copy
 import json
+import random
 import statistics
 import tempfile
 import time
@@ -103,34 +108,60 @@ def compare(name, turns, repetitions):
     for label, step in (steps := contestants(MODELS[name])).items():
         measure(step, 3)
         times[label] = []
+    order = random.Random(1)  # the same on all ranks
     for _ in range(turns):
-        for label, step in steps.items():
+        for label, step in order.sample(sorted(steps.items()), len(steps)):
             times[label].append(measure(step, repetitions))
     medians = {label: statistics.median(values) for label, values in times.items()}
     best = min((label for label in medians if label.startswith("ddp")), key=medians.get)
+
+    def ratio(a, b):
+        return statistics.median(x / y for x, y in zip(times[a], times[b], strict=True))
+
     return {
         "alone": medians["alone"],
         "horovod": medians["horovod"],
         "ddp": medians[best],
         "ddp_bucket": best,
+        "horovod_by_ddp": ratio("horovod", best),
+        "share_of_bound": ratio("alone", "horovod"),
         "all": medians,
     }
 
 
-def plot(figures, path):
-    import matplotlib
+# ---- plot ----
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+BARS = {"alone": "#999999", "horovod": "#2277cc", "ddp": "#cc7722"}
+PANEL_X, PANEL_Y, HEIGHT = 200, 210, 130
 
-    fig, axes = plt.subplots(1, len(figures), figsize=(4 * len(figures), 3.2))
-    for axis, (name, row) in zip(axes, figures.items(), strict=True):
-        labels = ["alone", "horovod", "ddp"]
-        axis.bar(labels, [row[label] * 1e3 for label in labels], color=["#999", "#27c", "#c72"])
-        axis.set_title(name)
-        axis.set_ylabel("ms per step")
-    fig.tight_layout()
-    fig.savefig(path)
+
+def panel(x, y, ranks, name, row):
+    """Lines of SVG: three bars with their times."""
+    longest = max(row[label] for label in BARS)
+    yield f'<text x="{x}" y="{y + 20}" font-weight="bold">{name}, {ranks} ranks</text>'
+    for i, (label, colour) in enumerate(BARS.items()):
+        height = HEIGHT * row[label] / longest
+        left, top = x + 55 * i, y + 45 + HEIGHT - height
+        yield f'<rect x="{left}" y="{top:.1f}" width="45" height="{height:.1f}" fill="{colour}"/>'
+        yield f'<text x="{left}" y="{top - 4:.1f}">{row[label] * 1e3:.1f}</text>'
+        yield f'<text x="{left}" y="{y + 60 + HEIGHT}">{label}</text>'
+
+
+def plot(runs, path):
+    """Milliseconds of a step; a row of panels for each run."""
+    columns = max(len(run["models"]) for run in runs)
+    width, height = PANEL_X * columns + 20, PANEL_Y * len(runs) + 20
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        'font-family="sans-serif" font-size="11">',
+        '<rect width="100%" height="100%" fill="white"/>',
+    ]
+    for i, run in enumerate(sorted(runs, key=lambda run: run["ranks"])):
+        for j, (name, row) in enumerate(run["models"].items()):
+            place = (20 + PANEL_X * j, PANEL_Y * i)
+            lines += panel(*place, run["ranks"], f"{name}, ms", row)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\n".join([*lines, "</svg>", ""]))
 
 
 def main():
@@ -139,7 +170,8 @@ def main():
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--json", help="write the figures to this file")
-    parser.add_argument("--plot", help="draw the figures into this file (needs matplotlib)")
+    parser.add_argument("--plot", help="draw the figures into this SVG file")
+    parser.add_argument("--also", nargs="+", default=[], help="JSON of other runs for the plot")
     arguments = parser.parse_args()
     hvd.init()
     torch.set_num_threads(1)
@@ -152,18 +184,22 @@ def main():
     for name in arguments.models:
         figures[name] = row = compare(name, arguments.turns, arguments.repetitions)
         if hvd.rank() == 0:
-            share = 1 - row["alone"] / row["horovod"]
             print(
                 f"{name:12} alone {row['alone'] * 1e3:8.2f} ms  horovod {row['horovod'] * 1e3:8.2f}"
                 f"  ddp {row['ddp'] * 1e3:8.2f} ({row['ddp_bucket']})  horovod/ddp "
-                f"{row['horovod'] / row['ddp']:.2f}  communication {100 * share:.0f} %",
+                f"{row['horovod_by_ddp']:.2f}  {100 * row['share_of_bound']:.0f} % of the bound",
                 flush=True,
             )
+    run = {"ranks": hvd.size(), "models": figures}
     if hvd.rank() == 0 and arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump({"ranks": hvd.size(), "models": figures}, file, indent=1)
+            json.dump(run, file, indent=1)
     if hvd.rank() == 0 and arguments.plot:
-        plot(figures, arguments.plot)
+        others = []
+        for path in arguments.also:
+            with open(path, encoding="utf-8") as file:
+                others.append(json.load(file))
+        plot([*others, run], arguments.plot)
     dist.destroy_process_group()
     hvd.shutdown()
 
