@@ -97,6 +97,17 @@ def numbers():
     end()
 
 
+def places():
+    hvd.init()
+    for count in (1, 1000, 1000000):
+        check_sum(range(hvd.size()), f"sum.{count}", count=count)
+    stats = native.stats()
+    ways = [way for way in ("shm", "net") if stats[f"{way}_bytes"]]
+    place = (hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size())
+    say("place", hvd.rank(), *place, int(hvd.is_homogeneous()), *ways)
+    end()
+
+
 def init_fails():
     try:
         hvd.init()

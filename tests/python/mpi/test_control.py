@@ -185,7 +185,7 @@ def test_killed_rank_ends_the_job(mpi, env):
     told = result.stdout + result.stderr
     assert result.returncode != 0
     assert "no error" not in told
-    assert re.search(r"signal:? 9|SIGKILL|Killed", told, re.IGNORECASE), told
+    assert re.search(r"signal:? 9|SIGKILL|Killed|exit code: 9", told, re.I), told
 
 
 @pytest.mark.parametrize("env", [{}, NO_SHM], ids=["shm", "mpi"])
