@@ -45,11 +45,13 @@ def _chunks(count, grads, variables, groups):
     return chunks + [[index] for index in present if index not in seen]
 
 
-def _names(prefix_generic, chunk):
-    """Names that do not depend on the graph, for ranks whose graphs differ."""
-    if not prefix_generic:
-        return {}
-    return {"name": "grad_" + "_".join(map(str, chunk[:1])), "ignore_name_scope": True}
+def _names(is_generic, chunk):
+    """Names by number: a rank may have loaded its model, and then its layers have other names."""
+    if is_generic:
+        return {"name": f"grad_{chunk[0]}", "ignore_name_scope": True}
+    if len(chunk) == 1:
+        return {"name": f"HorovodAllreduce_grads_{chunk[0]}_0"}
+    return {"name": f"HorovodGroupedAllreduce_grads_{chunk[0]}_0_grads_{chunk[-1]}_0"}
 
 
 def _make_cached_allreduce_grads_fn(
@@ -80,7 +82,8 @@ def _make_cached_allreduce_grads_fn(
     }
 
     def allreduce_grads(grads, vars=None, use_generic_names=False):
-        with tf.name_scope(name + "_Allreduce"):
+        # With a slash at its end a scope is the same wherever it is entered.
+        with tf.name_scope(name + "_Allreduce/"):
             if sparse_as_dense:
                 grads = [
                     tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads

@@ -77,6 +77,10 @@ def _check_adasum(device, process_set):
         raise NotImplementedError("Running Adasum with non-power of 2 ranks is not supported yet.")
 
 
+def _part(name, what):
+    return None if name is None else f"{name}_{what}"
+
+
 def _gathered_slices(source, values, indices, op, process_set):
     if op == Average:
         values = values / _size_of(process_set, values.dtype)
@@ -103,13 +107,10 @@ def allreduce(
     op = handle_average_backwards_compatibility(op, average)
     if isinstance(tensor, tf.IndexedSlices):
         _check_sparse(op)
+        options = {"ignore_name_scope": ignore_name_scope, "process_set": process_set}
         with tf.device(device_sparse):
-            values = allgather(
-                tensor.values, ignore_name_scope=ignore_name_scope, process_set=process_set
-            )
-            indices = allgather(
-                tensor.indices, ignore_name_scope=ignore_name_scope, process_set=process_set
-            )
+            values = allgather(tensor.values, name=_part(name, "values"), **options)
+            indices = allgather(tensor.indices, name=_part(name, "indices"), **options)
             result = _gathered_slices(tensor, values, indices, op, process_set)
         _check_sparse_scale(prescale_factor, postscale_factor)
         return result
@@ -132,10 +133,14 @@ def allreduce(
         return compression.decompress(reduced, context)
 
 
-def _grouped_slices(slices, op, ignore_name_scope, process_set):
+def _grouped_slices(slices, name, op, ignore_name_scope, process_set):
     options = {"ignore_name_scope": ignore_name_scope, "process_set": process_set}
-    all_values = grouped_allgather([s.values for s in slices], **options)
-    all_indices = grouped_allgather([s.indices for s in slices], **options)
+    all_values = grouped_allgather(
+        [s.values for s in slices], name=_part(name, "values"), **options
+    )
+    all_indices = grouped_allgather(
+        [s.indices for s in slices], name=_part(name, "indices"), **options
+    )
     return [
         _gathered_slices(source, values, indices, op, process_set)
         for source, values, indices in zip(slices, all_values, all_indices, strict=True)
@@ -166,7 +171,7 @@ def grouped_allreduce(
         _check_sparse(op)
         with tf.device(device_sparse):
             gathered = _grouped_slices(
-                [tensors[i] for i in sparse], op, ignore_name_scope, process_set
+                [tensors[i] for i in sparse], name, op, ignore_name_scope, process_set
             )
         _check_sparse_scale(prescale_factor, postscale_factor)
         for index, result in zip(sparse, gathered, strict=True):

@@ -50,6 +50,10 @@ def test_keras(run_ranks):
     run_ranks("ranks_keras.py", 2)
 
 
+def test_keras_contract(run_ranks):
+    run_ranks("ranks_keras_contract.py", 2)
+
+
 @pytest.mark.skipif(importlib.util.find_spec("tf_keras") is None, reason="no tf_keras")
 def test_legacy_keras(run_ranks):
     run_ranks("ranks_keras.py", 2, {"TF_USE_LEGACY_KERAS": "1"})
