@@ -369,6 +369,14 @@ def test_64_ranks(run):
     assert by_rank(result.stdout) == {r: [str(r)] for r in range(64)}
 
 
+def test_64_ranks_meet(run, rank):
+    if not rank.endswith("train"):
+        pytest.skip("64 interpreters are too many for a small machine")
+    result = run("-np", 64, rank, timeout=240)
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert "64 ranks: accuracy" in result.stdout and "weights equal on all ranks" in result.stdout
+
+
 def test_overhead_is_printed(run, capsys):
     best = 1e9
     for _ in range(5):

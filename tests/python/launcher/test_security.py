@@ -21,9 +21,10 @@ def keys_of(run, process, count):
     return [f.read_text().strip() for f in files]
 
 
-def hide_and_seek(run, flags, count, log):
+def hide_and_seek(run, flags, count, log, script=HOLD):
+    flags = [*flags, "--verbose", "--output-filename", "out"]
     with log.open("w") as file:
-        process = run.start(*flags, "--verbose", "bash", "-c", HOLD, stdout=file, stderr=file)
+        process = run.start(*flags, "bash", "-c", script, stdout=file, stderr=file)
         keys = keys_of(run, process, count)
         seen = []
         for entry in Path("/proc").glob("[0-9]*"):
@@ -44,6 +45,8 @@ def check(keys, seen, environs, log):
         assert not any(needle in line for line in seen)
         assert not any(needle in env for env in environs)
         assert needle not in log.read_bytes()
+        for path in (log.parent / "out").rglob("std*"):
+            assert needle not in path.read_bytes()
     assert not any(b"HVD_TEST_MARK=" in line for line in seen), "environment on a command line"
 
 
@@ -51,6 +54,22 @@ def test_key_is_nowhere(run, tmp_path):
     log = tmp_path / "log"
     keys, seen, environs = hide_and_seek(run, ["-np", 2], 2, log)
     check(keys, seen, environs, log)
+
+
+LEAKS = {
+    "argv": f"exec bash -c '{HOLD}; :' $(cat /proc/self/fd/$HOROVOD_KEY_FD)",
+    "environment": f"export LEAK=$(cat /proc/self/fd/$HOROVOD_KEY_FD); exec bash -c '{HOLD}'",
+    "log": f"cat /proc/self/fd/$HOROVOD_KEY_FD; {HOLD}",
+}
+
+
+@pytest.mark.parametrize("where", LEAKS)
+def test_the_search_finds_what_leaks(run, tmp_path, where):
+    """So that finding nothing means something."""
+    log = tmp_path / "log"
+    found = hide_and_seek(run, ["-np", 1], 1, log, LEAKS[where])
+    with pytest.raises(AssertionError):
+        check(*found, log)
 
 
 def test_key_is_nowhere_with_ssh(run, sshd, tmp_path):

@@ -352,3 +352,46 @@ def test_pickles_are_read_only_where_they_may_be():
                 name = str(path.relative_to(PACKAGE))
                 found[name] = found.get(name, 0) + 1
     assert found == ALLOWED
+
+
+# ---- the exploits themselves ----
+
+
+class Vulnerable(http.server.BaseHTTPRequestHandler):
+    """As 0.28.1: a driver that unpickles what is PUT, a store that hands out what anybody PUT."""
+
+    values = {}
+
+    def do_PUT(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path.startswith("/worker_addresses/"):
+            cloudpickle.loads(base64.b64decode(body))
+        self.values[self.path] = body
+        self.send_response(200)
+        self.end_headers()
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.values[self.path])
+
+    def log_message(self, *args):
+        pass
+
+
+def test_the_exploits_work_where_they_can(tmp_path):
+    """On a server like the original's the same payloads do their harm: the tests above can fail."""
+    path = tmp_path / "exploited"
+    server = http.server.HTTPServer(("127.0.0.1", 0), Vulnerable)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    port = server.server_address[1]
+    _, encoded, plain = payloads(path)
+    assert send(port, "PUT", PATHS[0], encoded)[0] == 200
+    assert path.exists()
+    path.unlink()
+    assert send(port, "PUT", "/runfunc/func", plain)[0] == 200
+    assert not path.exists()
+    cloudpickle.loads(send(port, "GET", "/runfunc/func")[1])  # a worker of the original
+    assert path.exists()
+    server.shutdown()
+    server.server_close()
