@@ -328,17 +328,18 @@ def test_adasum(dtype):
 
 
 def test_sparse_allreduce():
+    rows = SIZE + 6
     indices = torch.tensor([[RANK, RANK, 5], [0, 0, 1]])
-    tensor = torch.sparse_coo_tensor(indices, torch.tensor([1.0, 2.0, 4.0]), (6, 2))
+    tensor = torch.sparse_coo_tensor(indices, torch.tensor([1.0, 2.0, 4.0]), (rows, 2))
     for op, divisor in ((hvd.Sum, 1), (hvd.Average, SIZE)):
         result = hvd.sparse_allreduce_async(tensor, name=f"sparse.{op}", op=op)()
-        expected = torch.zeros(6, 2)
+        expected = torch.zeros(rows, 2)
         for r in range(SIZE):
             expected[r, 0] += 3.0
             expected[5, 1] += 4.0
         assert result.is_sparse
         torch.testing.assert_close(result.to_dense(), expected / divisor)
-    empty = torch.sparse_coo_tensor(torch.empty(2, 0, dtype=torch.long), torch.empty(0), (6, 2))
+    empty = torch.sparse_coo_tensor(torch.empty(2, 0, dtype=torch.long), torch.empty(0), (rows, 2))
     assert hvd.sparse_allreduce_async(empty, name="sparse.empty", op=hvd.Sum)()._nnz() == 0
 
 
