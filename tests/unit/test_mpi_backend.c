@@ -248,7 +248,7 @@ static void run_one(struct post **p)
 static void run_ready(void)
 {
     for (;;) {
-        struct post *p[RANKS_MAX];
+        struct post *p[RANKS_MAX] = {0};
         for (int i = 0; i < w.size; i++) {
             if (w.ranks[i].post_count <= w.ran)
                 return;

@@ -69,6 +69,7 @@ struct mpi_coll {
      * window is `window` elements of every block. */
     uint64_t *blocks, *in_blocks;
     uint64_t window, window_count, posted, done;
+    int64_t moved_ns;
     struct mpi_slot slots[MPI_SLOTS];
     uint8_t *memory;
     size_t memory_bytes; /* of one of the four parts */

@@ -16,6 +16,7 @@
 #include "reduce/reduce.h"
 
 #define WINDOW_BYTES (4u << 20)
+#define PATIENCE_NS  1000000LL /* MPI rings nobody: for so long it is looked at all the time */
 
 /* ---- life ---- */
 
@@ -308,6 +309,7 @@ hvd_status_t mpi_coll_start(struct mpi_coll *c, const struct coll *coll, struct 
                          "An earlier collective of this group was given up, which MPI can't do; "
                          "its communicator is of no more use.");
     c->coll = coll;
+    c->moved_ns = os_now_ns(c->os);
     hvd_status_t status = begin(c, error);
     if (status != HVD_OK)
         c->coll = NULL;
@@ -356,6 +358,18 @@ static hvd_status_t windows_progress(struct mpi_coll *c, bool *ret_moved, struct
     return HVD_OK;
 }
 
+/* Nothing has moved. Whoever then goes to sleep looks again much later than most collectives take,
+ * so that for a while it counts as movement; others may have the core meanwhile. */
+static bool is_patient(struct mpi_coll *c, bool has_moved)
+{
+    int64_t now_ns = os_now_ns(c->os);
+    if (has_moved)
+        c->moved_ns = now_ns;
+    else
+        c->os->yield(c->os->ctx);
+    return now_ns - c->moved_ns < PATIENCE_NS;
+}
+
 hvd_status_t mpi_coll_progress(struct mpi_coll *c, bool *ret_moved, struct error *error)
 {
     *ret_moved = false;
@@ -366,7 +380,9 @@ hvd_status_t mpi_coll_progress(struct mpi_coll *c, bool *ret_moved, struct error
         status = windows_progress(c, ret_moved, error);
     if (status == HVD_OK)
         c->coll = NULL;
-    else if (status != HVD_IN_PROGRESS)
+    else if (status == HVD_IN_PROGRESS)
+        *ret_moved = is_patient(c, *ret_moved);
+    else
         mpi_coll_give_up(c);
     return status;
 }
