@@ -558,6 +558,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             self._allreduce_delay[p] = self.backward_passes_per_step
         if self._arena is not None and not self._arena.views and is_initialized():
             self._arena = None
+            self._is_overlapping = None  # it may be another world
 
     def _drain(self):
         """Wait for what is in flight, whatever comes of it: its memory may be used again."""

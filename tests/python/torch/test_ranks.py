@@ -30,6 +30,11 @@ def test_optimizer_over_tcp(run_ranks):
     run_ranks("ranks_optimizer.py", 2, {"HOROVOD_SHM_DISABLE": "1"})
 
 
+@pytest.mark.parametrize("ranks, where", [(2, "all"), (3, "some")])
+def test_optimizer_with_overlap(run_ranks, ranks, where):
+    run_ranks("ranks_optimizer.py", ranks, {"TEST_OVERLAP": where})
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_functions(run_ranks, ranks):
     run_ranks("ranks_functions.py", ranks)
