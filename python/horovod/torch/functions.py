@@ -152,7 +152,9 @@ def _dump(obj):
 
 
 def _load(tensor):
-    return cloudpickle.loads(tensor.numpy().tobytes())
+    data = bytearray(tensor.numel())
+    torch.frombuffer(data, dtype=torch.uint8).copy_(tensor)  # NumPy may be absent
+    return cloudpickle.loads(data)
 
 
 def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set):
