@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 
 #include <cmocka.h>
@@ -84,6 +85,200 @@ static int body_refused(int rank, int size, void *arg)
     }
     hvd_op_t op = op_on(HVD_ALLTOALL, "wide", x, &huge, 1, HVD_UINT8);
     refused(&op, HVD_ERR_LIMIT, "8589934592 rows for each rank");
+    works(size);
+    return 0;
+}
+
+/* Everything that a submit checks, one by one: the call says it, and leaves no trace. */
+static int body_checks(int rank, int size, void *arg)
+{
+    (void)arg;
+    float x[4] = {0};
+    int64_t two = 2, minus = -1, huge[] = {INT64_MAX, 2}, uneven = 2 * size + 1, each = size;
+    int32_t splits[MP_RANKS_MAX + 1] = {0};
+    char name[HVD_NAME_MAX + 1];
+    hvd_op_t good = op_on(HVD_ALLREDUCE, "checked", x, &two, 1, HVD_FLOAT32), op = good;
+    op.struct_size--;
+    refused(&op, HVD_ERR_INVALID, "bytes, this library expects");
+    op = good, op.kind = (hvd_kind_t)99;
+    refused(&op, HVD_ERR_INVALID, "Unknown kind of operation: 99");
+    op = good, op.input.dtype = (hvd_dtype_t)99;
+    refused(&op, HVD_ERR_INVALID, "Unknown data type number 99");
+    op = good, op.input.ndim = HVD_DIMS_MAX + 1;
+    refused(&op, HVD_ERR_INVALID, "17 dimensions is not supported; the limit is 16");
+    op = good, op.input.shape = &minus;
+    refused(&op, HVD_ERR_INVALID, "negative or too large");
+    op = good, op.input.shape = huge, op.input.ndim = 2;
+    refused(&op, HVD_ERR_INVALID, "negative or too large");
+    op = good, op.input.data = NULL;
+    refused(&op, HVD_ERR_INVALID, "2 elements but no memory");
+    op = good, op.output.data = NULL;
+    refused(&op, HVD_ERR_INVALID, "Allreduce needs memory for its output");
+    op = good, op.reduce = (hvd_reduce_t)77;
+    refused(&op, HVD_ERR_UNSUPPORTED, "Reduction op type not supported.");
+    op = good, op.process_set = 5;
+    refused(&op, HVD_ERR_INVALID, "Allreduce: Process set provided does not exist");
+    op.kind = HVD_REDUCESCATTER;
+    refused(&op, HVD_ERR_INVALID, "Invalid process set id for this rank: 5");
+    op = good, op.kind = HVD_BROADCAST, op.root = size;
+    refused(&op, HVD_ERR_INVALID, "broadcast received invalid root rank");
+    op = good, op.input.dtype = op.output.dtype = HVD_INT16, op.prescale = 2;
+    refused(&op, HVD_ERR_UNSUPPORTED, "Scaling or averaging int16 tensors");
+    op = good, op.kind = HVD_REDUCESCATTER, op.reduce = HVD_MAX;
+    refused(&op, HVD_ERR_ABORTED, "Reducescatter currently only supports AVERAGE and SUM.");
+    op.input.ndim = 0;
+    refused(&op, HVD_ERR_INVALID, "Reducescatter does not support scalar inputs");
+    op.kind = HVD_ALLTOALL;
+    refused(&op, HVD_ERR_INVALID, "Alltoall does not support scalar inputs");
+    op = op_on(HVD_ALLTOALL, "split", x, &uneven, 1, HVD_UINT8);
+    if (size > 1)
+        refused(&op, HVD_ERR_INVALID, "splits not provided, but first dimension");
+    op.input.shape = &each, op.splits = splits, op.splits_count = size + 1;
+    refused(&op, HVD_ERR_INVALID, "Number of entries in splits does not equal number of workers.");
+    op.splits_count = size, splits[0] = size + 1;
+    refused(&op, HVD_ERR_INVALID, "Sum of splits entries is greater");
+    splits[0] = -1;
+    refused(&op, HVD_ERR_INVALID, "splits must not be negative, but entry 0 is -1");
+    memset(name, 'n', HVD_NAME_MAX);
+    name[HVD_NAME_MAX] = '\0';
+    op = good, op.name = name;
+    refused(&op, HVD_ERR_LIMIT, "longer than 1023 bytes");
+    op = good, op.reduce = HVD_ADASUM;
+    if ((size & (size - 1)) != 0)
+        refused(&op, HVD_ERR_UNSUPPORTED, "non-power of 2 ranks");
+    (void)rank;
+    works(size);
+    return 0;
+}
+
+static void on_end(void *arg, hvd_handle_t handle, hvd_status_t status)
+{
+    (void)handle;
+    atomic_store((_Atomic int *)arg, status == HVD_OK ? 1 : -1);
+}
+
+static void *give_memory(void *arg, int32_t index, int32_t ndim, const int64_t *shape)
+{
+    (void)index;
+    *(void **)arg = ndim == 1 ? malloc((size_t)shape[0] * sizeof(float)) : NULL;
+    return *(void **)arg;
+}
+
+/* Names while they are taken, groups that fail as a whole, results in the caller's memory. */
+static int body_ways(int rank, int size, void *arg)
+{
+    (void)arg;
+    float x[2] = {1, 1}, all[MP_RANKS_MAX], *mine = NULL;
+    int64_t one = 1;
+    static _Atomic int told;
+    hvd_handle_t handle = 0, other = 0;
+    char own[16];
+    snprintf(own, sizeof own, "own%d", rank);
+    hvd_op_t op = op_on(HVD_ALLREDUCE, size > 1 ? own : "own", x, &one, 1, HVD_FLOAT32);
+    hvd_op_t pair[2] = {op_on(HVD_ALLREDUCE, "twice", &x[0], &one, 1, HVD_FLOAT32),
+                        op_on(HVD_ALLREDUCE, "twice", &x[1], &one, 1, HVD_FLOAT32)};
+    MP_CHECK(hvd_submit_group(pair, 2, &other) == HVD_ERR_DUPLICATE);
+    MP_CHECK(hvd_submit_group(pair, 0, &other) == HVD_ERR_INVALID);
+    pair[1].name = "once";
+    MP_CHECK(hvd_submit_group(pair, 2, &other) == HVD_OK && hvd_wait(other, 30000) == HVD_OK);
+    hvd_release(other);
+    if (size > 1) {
+        MP_CHECK(hvd_submit(&op, &handle) == HVD_OK); /* nobody else comes */
+        MP_CHECK(hvd_submit(&op, &other) == HVD_ERR_DUPLICATE);
+        MP_CHECK(strstr(hvd_last_error(), own) != NULL && hvd_poll(handle) == HVD_IN_PROGRESS);
+    }
+    for (int i = 0; i < 3; i++) { /* held until seen */
+        hvd_op_t held = op_on(HVD_ALLREDUCE, "held", x, &one, 1, HVD_FLOAT32);
+        held.flags = HVD_OP_NAME_HOLD;
+        MP_CHECK(run(&held, &handle) == HVD_OK);
+        hvd_release(handle);
+    }
+    hvd_op_t gather = op_on(HVD_ALLGATHER, "into", x, &one, 1, HVD_FLOAT32);
+    x[0] = (float)rank;
+    gather.output.data = all;
+    MP_CHECK(run(&gather, &handle) == HVD_OK && all[size - 1] == (float)(size - 1));
+    MP_CHECK(hvd_result_data(handle, 0) == NULL);
+    hvd_release(handle);
+    gather = op_on(HVD_ALLGATHER, "given", x, &one, 1, HVD_FLOAT32);
+    gather.alloc_result = give_memory;
+    gather.arg = &mine;
+    MP_CHECK(run(&gather, &handle) == HVD_OK && mine != NULL && mine[0] == 0);
+    hvd_release(handle);
+    free(mine);
+    hvd_op_t scatter = op_on(HVD_REDUCESCATTER, "mean", x, &one, 1, HVD_FLOAT32);
+    scatter.reduce = HVD_AVERAGE;
+    x[0] = 3;
+    MP_CHECK(run(&scatter, &handle) == HVD_OK);
+    if (rank == 0)
+        MP_CHECK(((float *)hvd_result_data(handle, 0))[0] == 3);
+    hvd_release(handle);
+    hvd_op_t called = op_on(HVD_ALLREDUCE, "called", x, &one, 1, HVD_FLOAT32);
+    called.callback = on_end;
+    called.arg = (void *)(uintptr_t)&told;
+    called.flags = HVD_OP_AUTO_RELEASE;
+    MP_CHECK(hvd_submit(&called, &handle) == HVD_OK);
+    for (int i = 0; i < 30000 && atomic_load(&told) == 0; i++)
+        usleep(1000);
+    MP_CHECK(atomic_load(&told) == 1);
+    works(size);
+    return 0;
+}
+
+static int body_adasum(int rank, int size, void *arg)
+{
+    (void)arg;
+    double same[3] = {1, 2, 3}, apart[MP_RANKS_MAX] = {0};
+    int64_t three = 3, count = size;
+    hvd_handle_t handle = 0;
+    if ((size & (size - 1)) != 0)
+        return 0;
+    hvd_op_t op = op_on(HVD_ALLREDUCE, "same", same, &three, 1, HVD_FLOAT64);
+    op.reduce = HVD_ADASUM;
+    MP_CHECK(run(&op, &handle) == HVD_OK && fabs(same[2] - 3) < 1e-9); /* parallel: the mean */
+    hvd_release(handle);
+    apart[rank] = 2;
+    op = op_on(HVD_ALLREDUCE, "apart", apart, &count, 1, HVD_FLOAT64);
+    op.reduce = HVD_ADASUM;
+    MP_CHECK(run(&op, &handle) == HVD_OK); /* orthogonal: the sum */
+    hvd_release(handle);
+    for (int r = 0; r < size; r++)
+        MP_CHECK(fabs(apart[r] - 2) < 1e-9);
+    return 0;
+}
+
+/* Who and where, before and after init; sets asked about. */
+static int body_questions(int rank, int size, void *arg)
+{
+    (void)arg;
+    float x = 0;
+    int64_t one = 1;
+    int32_t number = -5, ids[HVD_PROCESS_SETS_MAX], ranks[MP_RANKS_MAX];
+    hvd_handle_t handle = 0;
+    hvd_op_t op = op_on(HVD_ALLREDUCE, "early", &x, &one, 1, HVD_FLOAT32);
+    MP_CHECK(hvd_rank() == -1 && hvd_local_size() == -1 && hvd_is_homogeneous() == -1);
+    MP_CHECK(hvd_submit(&op, &handle) == HVD_ERR_NOT_INITIALIZED);
+    MP_CHECK(strcmp(hvd_last_error(), "Horovod has not been initialized; use hvd.init().") == 0);
+    MP_CHECK(hvd_poll(1) == HVD_ERR_NOT_INITIALIZED && hvd_wait(1, 0) == HVD_ERR_NOT_INITIALIZED);
+    MP_CHECK(hvd_process_set_size(0, &number) == HVD_ERR_NOT_INITIALIZED);
+    MP_CHECK(hvd_process_set_add(ranks, 1, &number) == HVD_ERR_NOT_INITIALIZED);
+    MP_CHECK(hvd_process_set_remove(1) == HVD_ERR_NOT_INITIALIZED);
+    MP_CHECK(hvd_timeline_start("x", false) == HVD_ERR_NOT_INITIALIZED);
+    MP_CHECK(hvd_timeline_stop() == HVD_ERR_NOT_INITIALIZED);
+    MP_CHECK(hvd_process_set_count() == 0 && hvd_error(1)[0] == '\0');
+    MP_CHECK(!hvd_is_shared(&x, 1) && hvd_result_rank(1) == -1);
+    MP_CHECK(mp_init() == HVD_OK);
+    MP_CHECK(hvd_local_rank() == rank && hvd_local_size() == size);
+    MP_CHECK(hvd_cross_rank() == 0 && hvd_cross_size() == 1 && hvd_is_homogeneous() == 1);
+    MP_CHECK(hvd_process_set_count() == 1);
+    hvd_process_set_ids(ids);
+    MP_CHECK(ids[0] == HVD_PROCESS_SET_GLOBAL);
+    MP_CHECK(hvd_process_set_rank(0, &number) == HVD_OK && number == rank);
+    MP_CHECK(hvd_process_set_size(0, &number) == HVD_OK && number == size);
+    MP_CHECK(hvd_process_set_ranks(0, ranks) == HVD_OK && ranks[size - 1] == size - 1);
+    MP_CHECK(hvd_process_set_size(77, &number) == HVD_ERR_INVALID);
+    MP_CHECK(hvd_process_set_add(ranks, size, &number) == HVD_ERR_CONFIG);
+    MP_CHECK(strstr(hvd_last_error(), "to allow adding process sets") != NULL);
+    MP_CHECK(hvd_process_set_remove(1) == HVD_ERR_CONFIG);
     works(size);
     return 0;
 }
@@ -357,6 +552,10 @@ static const struct mp_options left = {.is_init_left = true, .expected_signal_ra
         assert_int_equal(mp_run_sizes("1 2 3", body_##name, NULL, options), 0);                    \
     }
 TEST(refused, NULL)
+TEST(checks, NULL)
+TEST(ways, NULL)
+TEST(adasum, NULL)
+TEST(questions, &left)
 TEST(factors, NULL)
 TEST(factors_differ, NULL)
 TEST(last_error, NULL)
@@ -368,7 +567,9 @@ TEST(cores, &left)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),        cmocka_unit_test(test_factors),
+        cmocka_unit_test(test_refused),        cmocka_unit_test(test_checks),
+        cmocka_unit_test(test_ways),           cmocka_unit_test(test_adasum),
+        cmocka_unit_test(test_questions),      cmocka_unit_test(test_factors),
         cmocka_unit_test(test_factors_differ), cmocka_unit_test(test_last_error),
         cmocka_unit_test(test_empty),          cmocka_unit_test(test_partly_empty),
         cmocka_unit_test(test_memory),         cmocka_unit_test(test_cores),
