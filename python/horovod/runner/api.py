@@ -6,6 +6,7 @@ import sys
 import tempfile
 import warnings
 
+from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
 from horovod.runner.launcher import find_horovodrun, run_launcher
 from horovod.runner.mailbox import CALL, Folder
 
@@ -91,6 +92,11 @@ def run(
         raise ValueError("Argument hosts and hostfile only allow one provided.")
     if use_gloo and use_mpi:
         raise ValueError("Argument use_gloo and use_mpi only allow one set True.")
+    is_elastic = min_num_proc is not None or host_discovery_script is not None
+    if num_proc is not None and num_proc < 1:
+        raise ValueError(f"Argument num_proc is {num_proc}, but at least one process is needed.")
+    if hosts is not None and not is_elastic:
+        get_host_assignments(parse_hosts(hosts), num_proc)
     if isinstance(network_interfaces, str):
         network_interfaces = [network_interfaces]
     options = {
@@ -123,7 +129,6 @@ def run(
     command += [name for name, is_on in flags.items() if is_on]
     if mpi_args:
         command += [f"--mpi-args={mpi_args}"]
-    is_elastic = min_num_proc is not None or host_discovery_script is not None
     count = (min_num_proc or num_proc) if is_elastic else num_proc
     return _run(command, (func, tuple(args), dict(kwargs or {})), count, executable, env)
 

@@ -17,7 +17,7 @@ from horovod.runner.common.util import hosts as hosts_util
 from horovod.runner.common.util import safe_shell_exec
 from horovod.runner.http.http_server import RendezvousServer
 from horovod.runner.launcher import find_horovodrun, run_launcher
-from horovod.runner.util import threads
+from horovod.runner.util import network, threads
 
 FAILED = (
     "Horovod detected that one or more processes exited with non-zero status, thus causing the "
@@ -103,6 +103,11 @@ def _exec_command_fn(settings):
     """Runs a command line for a slot of this machine; (its exit code, when it ended)."""
 
     def exec_command(command, slot_info, events):
+        if network.filter_local_addresses([slot_info.hostname]):
+            raise RuntimeError(
+                f"{slot_info.hostname} is another machine; only horovodrun (gloo_run) starts ranks "
+                "there, because it gives them the job's key"
+            )
         stdout = stderr = None
         files = []
         if settings.output_filename:
@@ -170,7 +175,8 @@ def launch_gloo(command, exec_command, settings, nics, env, server_ip):
 def _run_slots(slots, line_of, exec_command, stop):
     def run(slot):
         code, when = exec_command(line_of(slot), slot, [stop])
-        if code != 0:
+        if code != 0 and not stop.is_set():
+            print(f"Terminating remaining workers after failure of Process {slot.rank}.")
             stop.set()
         return code, when
 
@@ -212,6 +218,10 @@ def gloo_run(settings, nics, env, server_ip, command):
     code, tail = run_launcher(line, dict(os.environ if env is None else env))
     if code != 0:
         raise RuntimeError("\n".join(tail[-4:]) or f"horovodrun ended with exit code {code}")
+
+
+def _create_elastic_worker_fn(exec_command, run_command, env, event):
+    raise NotImplementedError("elastic jobs are started by horovodrun: --min-np, --max-np")
 
 
 def gloo_run_elastic(settings, env, command_or_func, executable):

@@ -259,6 +259,15 @@ def test_shell_tree_ends_with_the_event(tmp_path, monkeypatch):
         time.sleep(0.02)
 
 
+def test_shell_event_can_be_replaced(monkeypatch):
+    """Tests of other programs end a command by the event that execute() makes for itself."""
+    event = threading.Event()
+    monkeypatch.setattr(safe_shell_exec, "_create_event", lambda ctx: event)
+    monkeypatch.setattr(safe_shell_exec, "GRACEFUL_TERMINATION_TIME_S", 1)
+    threading.Timer(0.3, event.set).start()
+    assert safe_shell_exec.execute("sleep 300") != 0
+
+
 def test_shell_tree_ends_with_its_caller(tmp_path):
     mark = tmp_path / "pid"
     script = tmp_path / "caller.py"
@@ -458,6 +467,13 @@ def test_gloo_run(capsys):
         gloo_run.gloo_run(
             plan, None, None, None, ["sh", "-c", "[ $HOROVOD_RANK = 0 ] && exit 3; sleep 60"]
         )
+
+
+def test_slot_of_another_machine_is_not_started_here():
+    plan = settings.Settings(hosts="192.0.2.7:1", num_proc=1)
+    slot = hosts.get_host_assignments(hosts.parse_hosts(plan.hosts), 1)[0]
+    with pytest.raises(RuntimeError, match="192.0.2.7 is another machine"):
+        gloo_run._exec_command_fn(plan)("true", slot, [])
 
 
 def test_launch_gloo(capsys):

@@ -159,6 +159,16 @@ def test_conflicting_arguments():
         horovod.run(where, use_gloo=True, use_mpi=True)
 
 
+def test_hosts_that_cannot_be():
+    with pytest.raises(ValueError, match="^Invalid host input, please make sure it has format as"):
+        horovod.run(where, hosts="localhost")
+    text = r"^Requested more processes \(3\) than there are available slots \(2\)$"
+    with pytest.raises(ValueError, match=text):
+        horovod.run(where, num_proc=3, hosts="localhost:2")
+    with pytest.raises(ValueError, match="num_proc is 0"):
+        horovod.run(where, num_proc=0)
+
+
 def test_old_names_warn():
     with pytest.warns(DeprecationWarning, match="^np is deprecated, use num_proc instead$"):
         assert len(horovod.run(where, np=2)) == 2

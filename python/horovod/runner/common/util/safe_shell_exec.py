@@ -121,6 +121,11 @@ def _forward(pipe, stream, prefix, index, timestamps):
     return thread
 
 
+def _create_event(ctx):
+    """The event by which a running execute() can be ended; programs put their own in its place."""
+    return ctx.Event()
+
+
 def execute(
     command,
     env=None,
@@ -134,6 +139,7 @@ def execute(
 
     `events` are threading or multiprocessing events: once one is set, the whole tree is ended.
     """
+    ends = [_create_event(threading), *(events or [])]
     process = subprocess.Popen(
         ["/bin/sh", "-c", _MIDDLEMAN, "sh", command],
         env=env,
@@ -151,7 +157,7 @@ def execute(
         ),
     ]
     try:
-        _wait(process, events or [])
+        _wait(process, ends)
     except BaseException:
         terminate_executor_shell_and_children(process.pid)
         raise
@@ -168,7 +174,7 @@ def execute(
 def _wait(process, events):
     while True:
         try:
-            process.wait(POLL_S if events else None)
+            process.wait(POLL_S)
             return
         except subprocess.TimeoutExpired:
             if any(event.is_set() for event in events):
