@@ -4,7 +4,7 @@
 import tensorflow as tf
 
 from horovod.common.process_sets import global_process_set
-from horovod.tensorflow.gradient_aggregation_eager import _scale_local
+from horovod.tensorflow.gradient_aggregation_eager import densify, reduce_but_local
 from horovod.tensorflow.util import tf_variable, variable_key
 
 _IS_TF2 = True
@@ -81,36 +81,24 @@ class LocalGradientAggregationHelper:
                 tf.compat.v1.variables_initializer([self.counter, *self.locally_aggregated_grads])
             )
 
-    def _densify(self, grad):
-        if not isinstance(grad, tf.IndexedSlices):
-            return grad
-        if not self.sparse_as_dense:
-            raise ValueError(
-                "IndexedSlices are not supported when `backward_passes_per_step` > 1 and "
-                "`sparse_as_dense` is False."
-            )
-        return tf.convert_to_tensor(grad)
-
     def _clear(self):
         """The sums start from zero when the counter does; zeros, not multiples: inf * 0 is nan."""
         updates = [g.assign(tf.zeros_like(g)) for g in self.locally_aggregated_grads]
         return tf.group(*updates)
 
     def _reduce(self, sums, vars):
-        results = list(sums)
-        shared = [i for i, v in enumerate(vars) if variable_key(v) not in self._local_vars]
-        answers = self._allreduce_grads([sums[i] for i in shared], [vars[i] for i in shared])
-        for index, answer in zip(shared, answers, strict=True):
-            results[index] = answer
-        if self.scale_local_gradients:
-            for index, var in enumerate(vars):
-                if variable_key(var) in self._local_vars:
-                    results[index] = _scale_local(results[index], self.process_set)
-        return results
+        return reduce_but_local(
+            sums,
+            vars,
+            self._local_vars,
+            self._allreduce_grads,
+            self.process_set,
+            self.scale_local_gradients,
+        )
 
     def compute_gradients(self, grads, vars):
         """Gradients of this pass, or every n-th time the reduced sums of n passes."""
-        grads, vars = [self._densify(grad) for grad in grads], list(vars)
+        grads, vars = [densify(grad, self.sparse_as_dense) for grad in grads], list(vars)
         self._init_aggregation_vars(grads, vars)
         present = [index for index, grad in enumerate(grads) if grad is not None]
         own = [grads[i] for i in present]

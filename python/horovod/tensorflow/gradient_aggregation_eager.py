@@ -23,6 +23,33 @@ def _scale_local(grad, process_set):
     return grad / tf.cast(process_set.size(), grad.dtype)
 
 
+def reduce_but_local(grads, variables, local_keys, reduce, process_set, is_scaled):
+    """Reduces all gradients but those of local variables, which are divided by the set's size."""
+    results = list(grads)
+    is_local = [variable_key(v) in local_keys for v in variables]
+    shared = [index for index in range(len(results)) if not is_local[index]]
+    reduced = reduce([grads[i] for i in shared], [variables[i] for i in shared])
+    for index, result in zip(shared, reduced, strict=True):
+        results[index] = result
+    if is_scaled:
+        for index in range(len(results)):
+            if is_local[index]:
+                results[index] = _scale_local(results[index], process_set)
+    return results
+
+
+def densify(grad, sparse_as_dense):
+    """Sums are kept in dense variables."""
+    if not isinstance(grad, tf.IndexedSlices):
+        return grad
+    if not sparse_as_dense:
+        raise ValueError(
+            "IndexedSlices are not supported when `backward_passes_per_step` > 1 and "
+            "`sparse_as_dense` is False."
+        )
+    return tf.convert_to_tensor(grad)
+
+
 class LocalGradientAggregationHelperEager:
     """Keeps running sums; every `backward_passes_per_step`-th call reduces and clears them."""
 
@@ -52,16 +79,6 @@ class LocalGradientAggregationHelperEager:
         """Gradients of this variable are not reduced."""
         self._local_vars.add(variable_key(var))
 
-    def _densify(self, grad):
-        if not isinstance(grad, tf.IndexedSlices):
-            return grad
-        if not self.sparse_as_dense:
-            raise ValueError(
-                "IndexedSlices are not supported when `backward_passes_per_step` > 1 and "
-                "`sparse_as_dense` is False."
-            )
-        return tf.convert_to_tensor(grad)
-
     def _accumulator(self, index, grad, var):
         if index not in self.locally_aggregated_grads:
             # A symbolic gradient may not know its shape; its variable does.
@@ -75,7 +92,7 @@ class LocalGradientAggregationHelperEager:
     def compute_gradients(self, grads, vars):
         """Adds grads to the sums; gives the reduced sums, or the sums so far."""
         vars = list(vars) if vars is not None else [None] * len(grads)
-        grads = [self._densify(grad) for grad in grads]
+        grads = [densify(grad, self.sparse_as_dense) for grad in grads]
         sums = [
             None if grad is None else self._accumulator(index, grad, var)
             for index, (grad, var) in enumerate(zip(grads, vars, strict=True))
@@ -110,20 +127,14 @@ class LocalGradientAggregationHelperEager:
         return outputs
 
     def _reduce(self, grads, vars):
-        shared, local = [], {}
-        for index, var in enumerate(vars):
-            if var is not None and variable_key(var) in self._local_vars:
-                local[index] = grads[index]
-            else:
-                shared.append(index)
-        reduced = list(grads)
-        answers = self.allreduce_grads([grads[i] for i in shared], [vars[i] for i in shared])
-        for index, answer in zip(shared, answers, strict=True):
-            reduced[index] = answer
-        if self.scale_local_gradients:
-            for index, grad in local.items():
-                reduced[index] = _scale_local(grad, self.process_set)
-        return reduced
+        return reduce_but_local(
+            grads,
+            vars,
+            self._local_vars,
+            self.allreduce_grads,
+            self.process_set,
+            self.scale_local_gradients,
+        )
 
     def apply_gradients(self, apply_grads_closure, optimizer, *args, **kwargs):
         """Calls the closure when a reduction has just happened, else only counts the step."""

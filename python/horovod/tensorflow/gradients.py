@@ -10,7 +10,7 @@ from horovod.common.util import split_list
 from horovod.tensorflow import xla_ops
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
-from horovod.tensorflow.gradient_aggregation_eager import _scale_local
+from horovod.tensorflow.gradient_aggregation_eager import reduce_but_local
 from horovod.tensorflow.mpi_ops import Adasum, Average, Sum, rank, rocm_built
 from horovod.tensorflow.reduction import _allreduce_cond, _grouped_allreduce_cond, allreduce
 from horovod.tensorflow.util import (
@@ -258,21 +258,6 @@ class _DistributedOptimizer(_LegacyOptimizer):
 
     def variables(self, *args, **kwargs):
         return self._optimizer.variables(*args, **kwargs)
-
-
-def reduce_but_local(grads, variables, local_keys, reduce, process_set, is_scaled):
-    """Reduces all gradients but those of local variables, which are divided by the set's size."""
-    results = list(grads)
-    is_local = [variable_key(v) in local_keys for v in variables]
-    shared = [index for index in range(len(results)) if not is_local[index]]
-    reduced = reduce([grads[i] for i in shared], [variables[i] for i in shared])
-    for index, result in zip(shared, reduced, strict=True):
-        results[index] = result
-    if is_scaled:
-        for index in range(len(results)):
-            if is_local[index]:
-                results[index] = _scale_local(results[index], process_set)
-    return results
 
 
 class _DistributedAdasumOptimizer(_LegacyOptimizer):

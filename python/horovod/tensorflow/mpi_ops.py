@@ -165,6 +165,7 @@ def _grouped_allreduce(
 
 def allgather(tensor, name=None, ignore_name_scope=False, process_set=global_process_set):
     """Concatenates the tensors of all ranks along the first dimension, which may differ."""
+    xla_ops.refuse_if_compiling("allgather")
     name = _default_name(name, "Allgather", tensor)
     tensor, restore = _as_bytes(tensor)
     return restore(
@@ -179,6 +180,7 @@ def allgather(tensor, name=None, ignore_name_scope=False, process_set=global_pro
 
 def grouped_allgather(tensors, name=None, ignore_name_scope=False, process_set=global_process_set):
     """allgather() of several tensors at once; all or none of them are executed."""
+    xla_ops.refuse_if_compiling("grouped_allgather")
     if tensors:
         name = _default_name(name, "GroupedAllgather", tensors[0], tensors[-1])
     return MPI_LIB.horovod_grouped_allgather(
@@ -238,6 +240,7 @@ def alltoall(
     splits: how many rows go to each rank; None sends equal parts. With splits the result is
     (output, received_splits).
     """
+    xla_ops.refuse_if_compiling("alltoall")
     name = _default_name(name, "Alltoall", tensor)
     has_splits = splits is not None
     splits = tf.convert_to_tensor(splits if has_splits else tf.constant([], dtype=tf.int32))
@@ -261,6 +264,7 @@ def _reducescatter(
     prescale_factor=1.0,
     postscale_factor=1.0,
 ):
+    xla_ops.refuse_if_compiling("reducescatter")
     return MPI_LIB.horovod_reducescatter(
         tf_variable(tensor),
         name=_default_name(name, "Reducescatter", tensor),
@@ -281,6 +285,7 @@ def _grouped_reducescatter(
     prescale_factor=1.0,
     postscale_factor=1.0,
 ):
+    xla_ops.refuse_if_compiling("grouped_reducescatter")
     return MPI_LIB.horovod_grouped_reducescatter(
         [tf_variable(tensor) for tensor in tensors],
         name=_default_name(name, "GroupedReducescatter", tensors[0], tensors[-1]),
@@ -294,11 +299,13 @@ def _grouped_reducescatter(
 
 def join():
     """Tells that this rank has no more data; returns, when all have, the one that was last."""
+    xla_ops.refuse_if_compiling("join")
     return MPI_LIB.horovod_join()
 
 
 def barrier(process_set=global_process_set):
     """Returns when every rank of the set is here."""
+    xla_ops.refuse_if_compiling("barrier")
     return MPI_LIB.horovod_barrier(process_set_id=_set_id(process_set))
 
 

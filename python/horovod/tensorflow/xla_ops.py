@@ -40,6 +40,15 @@ def is_compiling():
     return control_flow_util.GraphOrParentsInXlaContext(graph)
 
 
+def refuse_if_compiling(what):
+    """One line instead of XLA's page about an op it does not know."""
+    if is_compiling():
+        raise NotImplementedError(
+            f"hvd.{what}() can't be part of a function with jit_compile=True; call it outside of "
+            "that function. What XLA compiles may hold allreduce, grouped_allreduce and broadcast."
+        )
+
+
 def target():
     """Name of the custom call, or None if this TensorFlow has no way to it."""
     from horovod.tensorflow import library

@@ -48,6 +48,16 @@ def test_error_and_afterwards():
     assert np.allclose(compiled(tf.ones([5])), SIZE)
 
 
+@pytest.mark.parametrize("name", ["allgather", "alltoall", "reducescatter", "grouped_allgather"])
+def test_others_are_refused_in_one_line(name):
+    function = getattr(hvd, name)
+    argument = [tf.ones([SIZE])] if name.startswith("grouped") else tf.ones([SIZE])
+    compiled = tf.function(lambda: function(argument), jit_compile=True)
+    with pytest.raises(NotImplementedError, match=f"hvd.{name}.. can't be part of a function"):
+        compiled()
+    assert np.allclose(hvd.allreduce(tf.ones([5]), op=hvd.Sum), SIZE)
+
+
 def test_fit():
     data = np.random.RandomState(0).rand(64, 8).astype("float32")
     target = data.sum(1, keepdims=True)
