@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks started by a real Slurm: srun, sbatch, steps side by side, and ranks that die."""
 
+import os
 import re
 import shutil
+import socket
 import stat
 import sys
 import time
@@ -285,3 +287,48 @@ def test_mpirun_in_an_allocation(slurm, weights):
     places, hashes = ranks(done.stdout)
     assert [p[:2] for p in places] == [(r, 4) for r in range(4)]
     assert hashes == {weights}
+
+
+# ---- the guide ----
+
+
+def test_a_key_where_homes_are_not_shared(slurm, tmp_path):
+    """Each rank has a home of its own; key and address are told."""
+    key, script = tmp_path / "job.key", tmp_path / "rank.sh"
+    key.touch(mode=0o600)
+    key.write_text(os.urandom(32).hex() + "\n")
+    script.write_text(
+        f"#!/bin/sh\nexport HOME={tmp_path}/home-$SLURM_PROCID XDG_RUNTIME_DIR=\n"
+        f'mkdir -m 700 $HOME\nexec {PYTHON} "{TRAIN}"\n'
+    )
+    script.chmod(0o755)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    env = {"HOROVOD_KEY_FILE": str(key), "HOROVOD_RENDEZVOUS": f"127.0.0.1:{port}"}
+    done = slurm("srun", *EVEN, script, env=env)
+    assert ranks(done.stdout)[0] == EVEN_PLACES
+    assert not list(tmp_path.glob("home-*/.horovod"))
+
+
+def guide_scripts():
+    text = (HERE.parents[2] / "docs" / "slurm.md").read_text()
+    found = re.findall(r"<!-- run: (\S+) -->\n```sh\n(.*?)```", text, re.DOTALL)
+    assert [name for name, _ in found] == ["job.sh", "now.sh", "run.sh"]
+    return found
+
+
+@pytest.mark.parametrize("name,text", guide_scripts(), ids=lambda value: value.split("\n")[0][:12])
+def test_scripts_of_the_guide(slurm, horovodrun, ssh, tmp_path, name, text):
+    (tmp_path / "train.py").write_text(TRAIN.read_text())
+    script, out = tmp_path / name, tmp_path / "out"
+    script.write_text(text)
+    folders = f"{Path(PYTHON).parent}:{Path(horovodrun).parent}"
+    env = {"PATH": f"{ssh}:{folders}:{slurm.env['PATH']}"}
+    if "#SBATCH" in text:
+        slurm("sbatch", "--wait", f"--output={out}", script, env=env, cwd=tmp_path)
+        told = out.read_text()
+    else:
+        told = slurm("sh", script, env=env, cwd=tmp_path).stdout
+    places, hashes = ranks(told)
+    assert places == EVEN_PLACES and len(hashes) == 1
