@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bootstrap.h - who am I, and how do I find the others? One function, one table, each source a row.
  *
- * In this order: explicit configuration, HOROVOD_* from our launcher, Open MPI, PMI (MPICH, Intel
- * MPI), Slurm, torchrun, else a world of one. A half-set source is an error that names what is
- * there and what is missing. Where there is no launcher of ours, rank 0 serves the rendezvous: see
- * `is_self_served`, and handover.h for how the others learn of it and of the key.
+ * Jobs of MPI are mpi_world.h's, which is asked first; here are all others, and MPI's where there
+ * is no library. In this order: explicit configuration, HOROVOD_* from our launcher, Open MPI, PMI
+ * (MPICH, Intel MPI), Slurm, torchrun, else a world of one. A half-set source is an error that
+ * names what is there and what is missing. Where there is no launcher of ours, rank 0 serves the
+ * rendezvous: see `is_self_served`, and handover.h for how the others learn of it and of the key.
  *
  * Thread: the one inside hvd_init().  Start reading at bootstrap_find(). */
 #ifndef HVD_API_BOOTSTRAP_H
