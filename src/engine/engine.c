@@ -188,6 +188,22 @@ void engine_early_replay(struct engine *engine)
     }
 }
 
+/* Goodbye; with a cause if the peer goes because something broke for it. */
+static void on_leave(struct engine *engine, int32_t peer, struct reader *r)
+{
+    char text[HVD_ERROR_MAX];
+    peer_left(engine, peer);
+    if (r->at == r->size)
+        return;
+    int32_t status = (int32_t)get_u32(r);
+    get_text(r, text, sizeof text);
+    if (r->bad || status >= 0)
+        return;
+    for (int32_t i = 0; i < engine->member_count; i++)
+        if (procset_index(engine->members[i], peer) >= 0)
+            negotiate_set_broken(engine->members[i], (hvd_status_t)status, text, true);
+}
+
 static void on_message(void *ctx, int32_t peer, const void *bytes, size_t n)
 {
     struct engine *engine = ctx;
@@ -199,7 +215,7 @@ static void on_message(void *ctx, int32_t peer, const void *bytes, size_t n)
         return;
     }
     if (head.type == MESSAGE_LEAVE) {
-        peer_left(engine, peer);
+        on_leave(engine, peer, &r);
         return;
     }
     struct procset *set = engine->sets[head.set];
@@ -250,20 +266,25 @@ struct transport_events engine_events(struct engine *engine)
 /* ---- stopping ---- */
 
 /* A rank that shuts down since something else broke is not the culprit: the others hear why it goes
- * before they see its links close. Of a broken set they may have heard already, from whoever saw it
- * first; but that may be slower on its way than we are. */
+ * before they see its links close. They may have heard already, from whoever saw it first; but that
+ * may be slower on its way than we are. */
 static void leave_with_cause(struct engine *engine)
 {
     char name[160], text[HVD_ERROR_MAX];
+    uint8_t bytes[NEGOTIATE_HEAD + HVD_ERROR_MAX + 16];
+    struct writer w;
+    struct message_head head = {.type = MESSAGE_LEAVE};
     engine_peer_name(engine, engine->rank, name, sizeof name);
     snprintf(text, sizeof text, "%.800s (so %s has left)", engine->cause_text, name);
-    for (int32_t i = 0; i < engine->member_count; i++) {
-        struct procset *set = engine->members[i];
-        if (set->broken != HVD_OK)
-            negotiate_tell_broken(set, set->broken, set->broken_text);
-        else
-            negotiate_set_broken(set, engine->cause, text, true);
-    }
+    writer_init(&w, bytes, sizeof bytes);
+    head_put(&w, &head);
+    put_u32(&w, (uint32_t)engine->cause);
+    put_text(&w, text);
+    for (int32_t i = 0; i < engine->size && !w.bad; i++)
+        if (i != engine->rank)
+            engine_send(engine, i, bytes, w.used);
+    for (int32_t i = 0; i < engine->member_count; i++)
+        negotiate_set_broken(engine->members[i], engine->cause, text, false);
 }
 
 void engine_stop(struct engine *engine, hvd_status_t status, const char *text, bool is_told)

@@ -183,7 +183,6 @@ void negotiate_generation(
 void negotiate_down(struct procset *set, enum message_type type, const void *body, size_t n);
 void negotiate_up(struct procset *set, enum message_type type, const void *body, size_t n);
 void negotiate_again(struct procset *set); /* announce all pending ops anew (generation changed) */
-void negotiate_tell_broken(struct procset *set, hvd_status_t status, const char *text);
 /* The set is dead; the other members are told the cause if is_told. */
 void negotiate_set_broken(struct procset *set, hvd_status_t status, const char *text, bool is_told);
 

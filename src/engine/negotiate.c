@@ -612,7 +612,7 @@ void negotiate_message(struct procset *set, int32_t from, const struct message_h
 /* ---- the end of a set ---- */
 
 /* Who hears the cause from us before it sees the links close knows the right culprit. */
-void negotiate_tell_broken(struct procset *set, hvd_status_t status, const char *text)
+static void tell_broken(struct procset *set, hvd_status_t status, const char *text)
 {
     uint8_t bytes[HVD_ERROR_MAX + 64];
     struct writer w;
@@ -639,7 +639,7 @@ void negotiate_set_broken(struct procset *set, hvd_status_t status, const char *
         snprintf(engine->cause_text, sizeof engine->cause_text, "%s", text);
     }
     if (is_told)
-        negotiate_tell_broken(set, status, text);
+        tell_broken(set, status, text);
     if (set->run.is_active) /* callers get their memory back: nothing may move from or to it */
         set->engine->backend->ops->reset(set->engine->backend, set->backend_group,
                                          BACKEND_BASE_LAST);
