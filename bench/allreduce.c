@@ -11,6 +11,7 @@
  *     arena     hvd_submit() + hvd_wait() under a lasting name, memory of hvd_alloc()
  *     private   the same, on the very memory that MPI gets
  *     raw_*     the backend driven by hand: no API, no negotiation
+ *     raw_mpi   the MPI backend driven by hand: what it costs beside a plain MPI_Allreduce
  *     limit     the same bytes moved without any agreement (common/movement.h)
  *
  * Use: mpirun -np P allreduce --mpi SHIM.so [--json FILE] [--budget-ms N] [--sizes B,B,...]
@@ -27,6 +28,7 @@
 #include "common/movement.h"
 #include "common/ranks.h"
 #include "common/raw.h"
+#include "common/raw_mpi.h"
 #include "common/stats.h"
 #include "mpi/table.h"
 
@@ -41,9 +43,9 @@
 #define COLD_BYTES  (64u << 20)
 #define LIMIT_BYTES (64u << 10) /* a share of the limit means nothing below */
 
-enum way { MPI, ARENA, PRIVATE, RAW_ARENA, RAW_PRIVATE, LIMIT, WAYS };
-static const char *const way_names[WAYS] = {"mpi",       "arena",       "private",
-                                            "raw_arena", "raw_private", "limit"};
+enum way { MPI, ARENA, PRIVATE, RAW_ARENA, RAW_PRIVATE, RAW_MPI, LIMIT, WAYS };
+static const char *const way_names[WAYS] = {"mpi",         "arena",   "private", "raw_arena",
+                                            "raw_private", "raw_mpi", "limit"};
 
 struct options {
     const char *shim, *json;
@@ -58,6 +60,7 @@ struct bench {
     const struct mpi_table *mpi;
     struct meet meet;
     struct raw raw;
+    struct raw_mpi raw_mpi;
     float *memory[WAYS]; /* where each way's data lies */
     float *peers[MOVEMENT_RANKS_MAX];
     uint8_t *cold;
@@ -123,6 +126,7 @@ static bool call(struct bench *b, enum way way, float *data, size_t count)
     case PRIVATE: return ranks_allreduce(b->name, data, (int64_t)count);
     case RAW_ARENA:
     case RAW_PRIVATE: return raw_allreduce(&b->raw, data, count);
+    case RAW_MPI: return raw_mpi_allreduce(&b->raw_mpi, data, count);
     case LIMIT: {
         float *at[MOVEMENT_RANKS_MAX];
         for (int i = 0; i < b->meet.size; i++)
@@ -236,9 +240,10 @@ static void print_head(const struct bench *b, const char *version)
            b->options.is_cold ? ", cold caches" : "");
     printf("microseconds per call (maximum over ranks, median of rounds); x = times MPI's speed, "
            "95 %% interval\n");
-    printf("%8s %6s %10s | %10s %6s %-13s | %10s %6s %-13s | %9s %6s | %9s %6s | %5s %s\n", "size",
-           "rounds", "MPI", "arena", "x", "", "private", "x", "", "raw arena", "x", "raw priv", "x",
-           "limit", "");
+    printf("%8s %6s %10s | %10s %6s %-13s | %10s %6s %-13s | %9s %6s | %9s %6s | %9s %6s | %5s "
+           "%s\n",
+           "size", "rounds", "MPI", "arena", "x", "", "private", "x", "", "raw arena", "x",
+           "raw priv", "x", "raw MPI", "x", "limit", "");
 }
 
 static void print_ratio(const struct row *row, enum way way)
@@ -268,7 +273,7 @@ static void print_row(const struct row *row)
            stats_quantile(row->seconds[MPI], row->rounds, 0.5) * 1e6);
     print_ratio(row, ARENA);
     print_ratio(row, PRIVATE);
-    for (int way = RAW_ARENA; way <= RAW_PRIVATE; way++)
+    for (int way = RAW_ARENA; way <= RAW_MPI; way++)
         printf(" | %9.1f %5.2fx", stats_quantile(row->seconds[way], row->rounds, 0.5) * 1e6,
                row->ratio[way].median);
     if (row->bytes >= LIMIT_BYTES)
@@ -348,12 +353,14 @@ static bool join(struct bench *b)
         return false;
     }
     meet_init(&b->meet, page, rank, size);
-    return ranks_init(&invitation.job, rank, size) && raw_open(&b->raw, &b->meet);
+    return ranks_init(&invitation.job, rank, size) && raw_open(&b->raw, &b->meet) &&
+           raw_mpi_open(&b->raw_mpi, rank, size);
 }
 
 static bool reserve(struct bench *b)
 {
-    b->memory[MPI] = b->memory[PRIVATE] = b->memory[RAW_PRIVATE] = aligned_alloc(4096, BYTES_MAX);
+    b->memory[MPI] = b->memory[PRIVATE] = b->memory[RAW_PRIVATE] = b->memory[RAW_MPI] =
+        aligned_alloc(4096, BYTES_MAX);
     b->memory[ARENA] = hvd_alloc(BYTES_MAX);
     b->memory[RAW_ARENA] = raw_alloc(&b->raw, BYTES_MAX);
     b->memory[LIMIT] = raw_alloc(&b->raw, BYTES_MAX); /* its own: as cold as the others' */
@@ -454,6 +461,7 @@ int main(int argc, char **argv)
     meet_barrier(&b.meet);
     hvd_shutdown();
     raw_close(&b.raw);
+    raw_mpi_close(&b.raw_mpi);
     b.mpi->finalize();
     return code;
 }
