@@ -108,11 +108,11 @@ def test_horovodrun_mpi_arguments(mpi, horovodrun, tmp_path):
     """--mpi-args, --binding-args, --tcp and settings all reach the ranks."""
     probe = tmp_path / "probe.py"
     probe.write_text(
-        "import os\n"
+        "import os, sys\n"
         "from horovod.common.library import native\n"
         "native.init(None, []); native.shutdown()\n"
-        "print(os.environ['HOROVOD_CACHE_CAPACITY'], os.environ['FROM_MPI_ARGS'],\n"
-        "      os.environ['PLAIN'], flush=True)\n"
+        "names = ('HOROVOD_CACHE_CAPACITY', 'FROM_MPI_ARGS', 'PLAIN')\n"
+        "sys.stdout.write(' '.join(os.environ[name] for name in names) + '\\n')\n"
     )
     give = "-x FROM_MPI_ARGS=yes" if mpi.is_open else "-genv FROM_MPI_ARGS yes"
     bind = "--bind-to none --map-by slot" if mpi.is_open else "-bind-to none"
