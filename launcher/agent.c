@@ -400,6 +400,7 @@ static void agent_start(struct agent *a, struct reader *r)
     }
     message_begin(&a->link, MESSAGE_STARTED);
     message_u32(&a->link, a->worker_count);
+    message_text(&a->link, a->key_path == NULL ? "" : a->key_path);
     message_end(&a->link);
 }
 

@@ -329,7 +329,11 @@ static void run_message(struct job *job, struct host_run *run, enum message_type
     }
     switch (type) {
     case MESSAGE_HELLO: run_hello(job, run, r); return;
-    case MESSAGE_STARTED: run->stage = HOST_RUNNING; return;
+    case MESSAGE_STARTED:
+        run->stage = HOST_RUNNING;
+        get_u32(r);
+        run->key_path = message_get_text(job->mem, r);
+        return;
     case MESSAGE_OUTPUT: run_output(job, run, r); return;
     case MESSAGE_EXIT: run_exit(job, run, r); return;
     case MESSAGE_TROUBLE: job_verdict_host(job, run, message_get_text(job->mem, r)); return;

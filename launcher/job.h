@@ -66,6 +66,7 @@ struct host_run {
     struct job_tag in_tag, out_tag, err_tag;
     bool is_in_polled, is_out_polled;
     char *ssh_peer; /* SSH_CONNECTION as the agent saw it */
+    char *key_path; /* file that the agent made; ours to remove if an agent here was killed */
     bool has_ended; /* the process has been reaped */
     int end_code;
 };

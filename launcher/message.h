@@ -35,7 +35,7 @@ enum message_type {
     MESSAGE_DIAL = 6,   /* doctor: key, addresses; dial and measure */
     /* from the agent */
     MESSAGE_HELLO = 32,   /* u32 version, texts: release, host, ssh peer, machine, python */
-    MESSAGE_STARTED = 33, /* u32 number of workers */
+    MESSAGE_STARTED = 33, /* u32 number of workers, text where the key file is or "" */
     MESSAGE_OUTPUT = 34,  /* u32 index of the worker, u8 stream (1, 2), bytes to the end */
     MESSAGE_EXIT = 35,    /* u32 index, u32 pid, u32 code, u32 signal, i64 age_ns, u8 is_oom */
     MESSAGE_TROUBLE = 36, /* text: the agent could not do what it was told; the host is lost */

@@ -428,7 +428,7 @@ char *spawn_secret_path(struct mem *m, const struct os *os, const void *bytes, s
 
 void spawn_secret_remove(struct mem *m, const char *path)
 {
-    if (path == NULL)
+    if (path == NULL || path[0] != '/')
         return;
     unlink(path);
     rmdir(mem_copy_n(m, path, (size_t)(strrchr(path, '/') - path)));

@@ -347,9 +347,19 @@ hvd_status_t supervise_open(struct job *job, struct error *error)
     return HVD_OK;
 }
 
+static void remove_key_files(struct job *job)
+{
+    for (int32_t i = 0; i < job->run_count; i++) {
+        const struct host_run *run = &job->runs[i];
+        if (run->is_local && run->key_path != NULL && run->key_path[0] != '\0')
+            spawn_secret_remove(job->mem, run->key_path);
+    }
+}
+
 void supervise_close(struct job *job)
 {
     sweep(job);
+    remove_key_files(job);
     output_drain(&job->output, LAST_OUTPUT_NS);
     rendezvous_close(job);
     bytes_wipe(job->key, sizeof job->key);

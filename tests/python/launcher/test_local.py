@@ -245,6 +245,23 @@ def test_kill_9_of_the_launcher_leaves_nothing(run):
     assert run.wait_gone(10) == []
 
 
+def test_kill_9_of_the_agent_leaves_no_key_file(run):
+    script = 'echo "$HOROVOD_KEY_FILE" > key.part; mv key.part key; sleep 300'
+    process = run.start("-np", 1, "sh", "-c", script)
+    deadline = time.monotonic() + 20
+    while not (run.cwd / "key").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    path = Path((run.cwd / "key").read_text().strip())
+    assert path.exists()
+    agent = next(
+        p for p in run.processes() if b"--agent" in Path(f"/proc/{p}/cmdline").read_bytes()
+    )
+    os.kill(agent, signal.SIGKILL)
+    process.communicate(timeout=20)
+    assert not path.exists() and not path.parent.exists()
+
+
 def test_kill_9_of_the_agent_leaves_nothing(run):
     process = started(run, "sh", "-c", STUBBORN)
     agents = [p for p in run.processes() if b"--agent" in Path(f"/proc/{p}/cmdline").read_bytes()]
