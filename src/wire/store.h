@@ -33,8 +33,8 @@
 struct store_server;
 struct store_client;
 
-/* address: "unix:NAME" (abstract), "HOST:PORT" or "[V6]:PORT"; port 0 = any, A-B = one of these. The address to give to
- * clients comes back in `ret_address` (at least 256 bytes). */
+/* address: "unix:NAME" (abstract), "HOST:PORT" or "[V6]:PORT"; port 0 = any, A-B = one of these.
+ * The address to give to clients comes back in `ret_address` (at least 256 bytes). */
 hvd_status_t store_server_create(const struct os *os, const char *address, const uint8_t key[32],
                                  struct store_server **ret, char *ret_address, struct error *error);
 /* More addresses of the same store (several interfaces). */
