@@ -338,12 +338,6 @@ struct shm_board *shm_board(const struct shm *shm, int32_t rank, int32_t set)
     return (struct shm_board *)(void *)(segment + at);
 }
 
-uint8_t *shm_staging(const struct shm *shm, int32_t rank)
-{
-    uint8_t *segment = segment_of(shm, rank);
-    return segment == NULL ? NULL : segment + SHM_STAGING_AT;
-}
-
 int32_t shm_peer_pid(const struct shm *shm, int32_t rank)
 {
     if (rank == shm->rank)

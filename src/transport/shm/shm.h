@@ -2,8 +2,8 @@
 /* shm.h - ranks of one host: memfd arenas passed over Unix sockets.
  *
  * Each rank owns one sparse memfd, mapped by every peer of the host: a header, for every process
- * set a board (below), message and bulk rings from each peer (owned by the receiver), a staging
- * area, and the arena heap that hvd_alloc() and gradients use. Pages nobody touches cost nothing,
+ * set a board (below), message and bulk rings from each peer (owned by the receiver), and
+ * the arena heap that hvd_alloc() and gradients use. Pages nobody touches cost nothing,
  * so nothing has to be sized in advance and /dev/shm is not involved. A peer's death is seen by its
  * closed Unix socket.
  *
@@ -28,9 +28,8 @@
 #include "base/config.h"
 #include "transport/transport.h"
 
-#define SHM_BOARD_INLINE  48u         /* payload beside the phase word, same cache line */
-#define SHM_BOARD_SLOT    (32u << 10) /* bytes of one wave slot: descriptors or one-shot payload */
-#define SHM_STAGING_BYTES (8u << 20)  /* staging area of one rank: shared by its sets in turn */
+#define SHM_BOARD_INLINE 48u         /* payload beside the phase word, same cache line */
+#define SHM_BOARD_SLOT   (32u << 10) /* bytes of one wave slot: descriptors or one-shot payload */
 
 struct shm_line { /* one cache line, written by the owner only */
     _Atomic uint64_t phase;
@@ -62,7 +61,6 @@ struct transport *shm_transport(struct shm *shm);
 /* For collectives that work in sight of each other. `set` is a process set id. NULL for unreachable
  * peers. */
 struct shm_board *shm_board(const struct shm *shm, int32_t peer, int32_t set);
-uint8_t *shm_staging(const struct shm *shm, int32_t peer); /* SHM_STAGING_BYTES */
 int32_t shm_peer_pid(const struct shm *shm, int32_t peer);
 bool shm_is_peer_down(const struct shm *shm, int32_t peer);
 uint32_t shm_down_count(const struct shm *shm); /* grows with every peer that goes down */

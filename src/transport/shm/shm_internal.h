@@ -3,7 +3,7 @@
  *
  * Segment of one rank, the same offsets for everyone; pages nobody touches cost nothing:
  *
- *     header | boards by process set | rings by local index of the sender | staging | heap ...
+ *     header | boards by process set | rings by local index of the sender | heap ...
  *
  * The local index of a rank is its position among the ranks of its host, in world order.
  * Everything that a peer may write is read once into private memory and checked before it is used;
@@ -56,10 +56,9 @@ struct shm_rings { /* from one peer */
     uint8_t bulk_bytes[SHM_BULK_RING];
 };
 
-#define SHM_BOARDS_AT  SHM_PAGE
-#define SHM_RINGS_AT   (SHM_BOARDS_AT + (uint64_t)SHM_BOARDS_MAX * sizeof(struct shm_board))
-#define SHM_STAGING_AT (SHM_RINGS_AT + (uint64_t)SHM_PEERS_MAX * sizeof(struct shm_rings))
-#define SHM_HEAP_AT    (SHM_STAGING_AT + (uint64_t)SHM_STAGING_BYTES)
+#define SHM_BOARDS_AT SHM_PAGE
+#define SHM_RINGS_AT  (SHM_BOARDS_AT + (uint64_t)SHM_BOARDS_MAX * sizeof(struct shm_board))
+#define SHM_HEAP_AT   (SHM_RINGS_AT + (uint64_t)SHM_PEERS_MAX * sizeof(struct shm_rings))
 
 /* --- rings: both ends of one direction, as the process at that end sees it --- */
 
