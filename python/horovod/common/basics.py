@@ -5,8 +5,8 @@ import atexit
 import ctypes
 import os
 
+from horovod.common import ending, util
 from horovod.common import process_sets as _process_sets
-from horovod.common import util
 from horovod.common.library import load_ctypes, native
 
 
@@ -69,6 +69,8 @@ class HorovodBasics:
                 "initialized with an MPI communicator."
             )
         atexit.register(self.shutdown)
+        atexit.register(ending.let_others_go_first)
+        ending.watch()
         try:
             if not native.is_initialized():
                 sets = self._distinct_sets(process_sets)

@@ -39,6 +39,21 @@ def test_a_rank_that_dies(run_script, leave):
         assert "of the user" in result.stdout
 
 
+@pytest.mark.parametrize("leave", ["sys.exit(3)", "raise KeyError('of the user')"])
+def test_the_culprit_is_reported_not_its_victims(run_script, leave):
+    source = f"""
+import horovod.torch as hvd, sys, torch
+hvd.init()
+for step in range(100):
+    if hvd.rank() == 1 and step == 3:
+        {leave}
+    hvd.allreduce(torch.ones(1), name="x")
+"""
+    result = run_script(source, 3)
+    assert result.returncode == (3 if "exit" in leave else 1)
+    assert "Process name: 1\n" in result.stdout
+
+
 def test_ranks_may_end_at_different_times(run_script):
     source = """
 import time
