@@ -639,8 +639,20 @@ static hvd_status_t open_mpi_backend(struct world *world, struct error *error)
     return mpi_backend_create(world->os, &options, &world->backend, error);
 }
 
+static void warn_of_no_mpi(struct world *world)
+{
+    if (world->mpi_lib == NULL && world->place.rank == 0 && world->place.size > 1 &&
+        strcasecmp(world->config.cpu_operations, "mpi") == 0)
+        LOG_AT(&world->log, LOG_WARNING,
+               "HOROVOD_CPU_OPERATIONS=mpi, but this job does not use MPI (started by %s): tensors "
+               "go by Horovod's own schedules. Start it with mpirun, or set "
+               "HOROVOD_CONTROLLER=mpi.",
+               world->place.source);
+}
+
 static hvd_status_t open_engine(struct world *world, struct error *error)
 {
+    warn_of_no_mpi(world);
     struct native_routes routes = {.routes = world->routes,
                                    .world_size = world->place.size,
                                    .self_rank = world->place.rank,
