@@ -10,6 +10,7 @@
 #define WAIT_STEP_NS   200000LL
 #define WAIT_SPINS     2000
 #define WAIT_TELL_NS   (30LL * 1000000000)
+#define INIT_PATIENCE  20 /* times the limit of the rendezvous: these ranks live already */
 #define GROUP_TAG      77
 #define RANK_LIST_TEXT 200
 
@@ -51,7 +52,7 @@ enum mpi_wish mpi_world_wish(const struct os *os, const struct config *config,
 struct patience {
     const struct os *os;
     const struct log *log; /* NULL: no words while waiting */
-    int64_t deadline_ns;   /* INT64_MAX: no limit */
+    int64_t deadline_ns;
     const char *what;
 };
 
@@ -86,13 +87,16 @@ static hvd_status_t await(const struct mpi_lib *lib, mpi_handle_t *request,
 }
 
 /* MPI_Comm_dup() and its like wait silently; a barrier before them can speak. */
-static hvd_status_t gather_here(const struct os *os, const struct log *log,
-                                const struct mpi_lib *lib, mpi_handle_t comm, struct error *error)
+static hvd_status_t gather_here(const struct os *os, const struct config *config,
+                                const struct log *log, const struct mpi_lib *lib, mpi_handle_t comm,
+                                struct error *error)
 {
     struct patience p = {.os = os,
                          .log = log,
-                         .deadline_ns = INT64_MAX,
-                         .what = "Not all ranks of the communicator have called hvd.init()"};
+                         .deadline_ns =
+                             os_now_ns(os) + INIT_PATIENCE * config->timeout_s * 1000000000LL,
+                         .what = "Not all ranks of the communicator have called hvd.init() (the "
+                                 "limit is 20 times HOROVOD_GLOO_TIMEOUT_SECONDS)"};
     mpi_handle_t request;
     int code = lib->abi->ibarrier(lib, comm, &request);
     if (code != 0)
@@ -207,7 +211,8 @@ static hvd_status_t comm_of_list(const struct mpi_lib *lib, const hvd_config_t *
         error);
 }
 
-static hvd_status_t comm_make(const struct os *os, const struct log *log, const struct mpi_lib *lib,
+static hvd_status_t comm_make(const struct os *os, const struct config *config,
+                              const struct log *log, const struct mpi_lib *lib,
                               const hvd_config_t *e, mpi_handle_t *ret, struct error *error)
 {
     mpi_handle_t base = lib->comm_world;
@@ -223,7 +228,7 @@ static hvd_status_t comm_make(const struct os *os, const struct log *log, const 
                                 : mpi_lib_error(lib, "MPI_Comm_set_errhandler",
                                                 lib->abi->comm_errors_return(lib, *ret), error);
     }
-    hvd_status_t status = gather_here(os, log, lib, base, error);
+    hvd_status_t status = gather_here(os, config, log, lib, base, error);
     return status == HVD_OK ? mpi_lib_comm_own(lib, base, ret, error) : status;
 }
 
@@ -273,7 +278,7 @@ hvd_status_t mpi_world_join(const struct os *os, const struct config *config, co
     const struct mpi_lib *lib = process->lib;
     status = check_launcher(os, lib, error);
     if (status == HVD_OK)
-        status = comm_make(os, log, lib, e, ret_comm, error);
+        status = comm_make(os, config, log, lib, e, ret_comm, error);
     return status == HVD_OK ? place_find(lib, *ret_comm, ret_place, error) : status;
 }
 

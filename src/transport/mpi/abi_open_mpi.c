@@ -3,6 +3,11 @@
  * predefined ones the addresses of objects that the library exports.
  *
  * Thread, blocking: as said in mpi_lib.h.  Start reading at mpi_calls.inc. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1 /* dladdr() */
+#endif
+#include <sys/auxv.h>
+
 #include "transport/mpi/mpi_symbols.h"
 
 typedef void *HANDLE;
@@ -30,11 +35,23 @@ struct object {
     mpi_handle_t *place;
 };
 
+/* A program that was linked to the library may hold the object itself (a copy relocation); the
+ * library then uses that one, and its own is never filled. */
+static void *object_find(const struct mpi_lib *lib, const char *name)
+{
+    Dl_info where, program;
+    void *own = dlsym(lib->library, name), *seen = dlsym(RTLD_DEFAULT, name);
+    bool is_copied = own != NULL && seen != NULL && seen != own && dladdr(seen, &where) != 0 &&
+                     dladdr((void *)getauxval(AT_ENTRY), &program) != 0 &&
+                     where.dli_fbase == program.dli_fbase;
+    return is_copied ? seen : own;
+}
+
 static bool objects_find(const struct mpi_lib *lib, const struct object *objects, size_t count,
                          const char **ret_missing)
 {
     for (size_t i = 0; i < count; i++) {
-        *objects[i].place = (mpi_handle_t)dlsym(lib->library, objects[i].symbol);
+        *objects[i].place = (mpi_handle_t)object_find(lib, objects[i].symbol);
         if (*objects[i].place == 0) {
             *ret_missing = objects[i].symbol;
             return false;
