@@ -48,7 +48,8 @@ struct timeline {
     pthread_mutex_t life; /* start and stop, one at a time */
     pthread_mutex_t lock;
     _Atomic bool is_on;
-    bool is_marking, is_stopping;
+    _Atomic bool is_marking; /* read before the lock is taken */
+    bool is_stopping;
     char path[1024];
     int fd;
     int64_t start_ns;
