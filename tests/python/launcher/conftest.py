@@ -17,6 +17,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 
+# Who runs us under nohup would have every launcher ignore it, too.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 
 def find_horovodrun():
     given = os.environ.get("HOROVODRUN")
@@ -211,7 +214,8 @@ def rank(horovodrun, tmp_path_factory):
         "import ctypes, horovod, pathlib\n"
         "folder = pathlib.Path(horovod.__file__).parent\n"
         "lib = ctypes.CDLL(str(next(folder.rglob('libhorovod*.so'))))\n"
-        "assert lib.hvd_init(None) == 0\n"
+        "lib.hvd_last_error.restype = ctypes.c_char_p\n"
+        "assert lib.hvd_init(None) == 0, lib.hvd_last_error().decode()\n"
         "lib.hvd_shutdown()\n"
     )
     pytest.importorskip("horovod")
