@@ -188,6 +188,8 @@ def step_slurm():
 
 def step_mpi():
     # The wheels of the two libraries have programs of the same names, so each has its own folder.
+    build("release")
+    os.environ["HVD_TEST_MP"] = str(ROOT / "build" / "release" / "tests" / "mp")
     os.environ["HVD_TEST_OPENMPI5"] = str(venv("mpi"))
     os.environ["HVD_TEST_MPICH5"] = str(venv("mpich"))
     return pytest("mpi", ["mpi"])

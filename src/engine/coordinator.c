@@ -351,8 +351,9 @@ static void check_alone(struct procset *set, struct pending *p, const struct req
     char t[512];
     if ((q->kind == HVD_ALLGATHER || q->kind == HVD_ALLTOALL || q->kind == HVD_REDUCESCATTER) &&
         q->ndim == 0) {
-        snprintf(t, sizeof t, "Process-set rank %s tried to %s a rank-zero tensor.",
-                 q->rank == 0 ? "zero" : "other than zero", kind_name(q->kind, q->reduce));
+        /* The contract's words, whoever came first; the ranks follow in parentheses. */
+        snprintf(t, sizeof t, "Process-set rank zero tried to %s a rank-zero tensor.",
+                 kind_name(q->kind, q->reduce));
         mismatch(p, set->engine->os, set, q, HVD_ERR_MISMATCH, t);
     }
     if (q->kind == HVD_ALLREDUCE && q->reduce == HVD_ADASUM && q->dtype != HVD_FLOAT16 &&

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The C tests of real ranks (tests/mp) under real MPI launchers, with each way to move tensors.
 
-They are taken from HVD_TEST_MP, else from the newest build tree that has them.
+They are taken from HVD_TEST_MP, else from the release build, else from the newest build tree.
 """
 
 import os
@@ -18,7 +18,10 @@ def programs():
     given = os.environ.get("HVD_TEST_MP")
     if given:
         return Path(given)
-    built = sorted(ROOT.glob("build/*/tests/mp/test_mp_basic"), key=lambda p: p.stat().st_mtime)
+    built = sorted(
+        ROOT.glob("build/*/tests/mp/test_mp_basic"),
+        key=lambda p: (p.parts[-4] == "release", p.stat().st_mtime),
+    )
     if not built:
         pytest.skip("the C tests are not built")
     return built[-1].parent
