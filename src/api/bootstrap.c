@@ -2,14 +2,13 @@
 /* bootstrap.c - see bootstrap.h. */
 #include "api/bootstrap.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "api/nodelist.h"
+#include "base/proc.h"
 #include "base/sha256.h"
 
 #define IDENTITY_NAMES 4
@@ -248,36 +247,6 @@ static bool is_present(const struct os *os, const struct source *s)
 
 /* ---- others' launchers: which job is this? ---- */
 
-static size_t proc_read(const struct os *os, int32_t pid, const char *what, char *ret_text,
-                        size_t bytes)
-{
-    char path[64];
-    size_t done = 0;
-    snprintf(path, sizeof path, "/proc/%d/%s", pid, what);
-    int fd = os->open(os->ctx, path, O_RDONLY | O_CLOEXEC, 0);
-    while (fd >= 0 && done < bytes - 1) {
-        int64_t n = os->read(os->ctx, fd, ret_text + done, bytes - 1 - done);
-        if (n <= 0 && n != -EINTR)
-            break;
-        done += n > 0 ? (size_t)n : 0;
-    }
-    if (fd >= 0)
-        os->close(os->ctx, fd);
-    ret_text[done] = '\0';
-    return done;
-}
-
-static int32_t parent_of(const struct os *os, int32_t pid)
-{
-    char text[512];
-    int32_t parent = -1;
-    proc_read(os, pid, "stat", text, sizeof text);
-    const char *name_end = strrchr(text, ')'); /* a name may hold anything */
-    if (name_end == NULL || sscanf(name_end + 1, " %*c %d", &parent) != 1)
-        return -1;
-    return parent;
-}
-
 static bool has_variable(const struct os *os, int32_t pid, const char *name, char *space)
 {
     size_t n = proc_read(os, pid, "environ", space, ENVIRON_MAX), length = strlen(name);
@@ -294,7 +263,7 @@ static int32_t starter_of(const struct os *os, const char *rank_name)
     int32_t pid = os->pid(os->ctx);
     char *space = os_alloc(os, ENVIRON_MAX);
     for (int i = 0; i < ANCESTORS_MAX && space != NULL; i++) {
-        int32_t parent = parent_of(os, pid);
+        int32_t parent = proc_parent(os, pid);
         if (parent <= 0)
             break;
         pid = parent;

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/proc.h"
+
 #define ANCESTORS_MAX    64
 #define PARENTS_MAX      6 /* folders above this library that may be an environment's lib */
 #define LOADER_CACHE     "/etc/ld.so.cache"
@@ -101,36 +103,6 @@ static int see_object(struct dl_phdr_info *object, size_t bytes, void *arg)
 
 /* ---- the launcher ---- */
 
-static size_t proc_read(const struct os *os, int32_t pid, const char *what, char *ret_text,
-                        size_t bytes)
-{
-    char path[64];
-    size_t done = 0;
-    snprintf(path, sizeof path, "/proc/%d/%s", pid, what);
-    int fd = os->open(os->ctx, path, O_RDONLY | O_CLOEXEC, 0);
-    while (fd >= 0 && done < bytes - 1) {
-        int64_t n = os->read(os->ctx, fd, ret_text + done, bytes - 1 - done);
-        if (n <= 0 && n != -EINTR)
-            break;
-        done += n > 0 ? (size_t)n : 0;
-    }
-    if (fd >= 0)
-        os->close(os->ctx, fd);
-    ret_text[done] = '\0';
-    return done;
-}
-
-static int32_t parent_of(const struct os *os, int32_t pid)
-{
-    char text[512];
-    int32_t parent = -1;
-    proc_read(os, pid, "stat", text, sizeof text);
-    const char *name_end = strrchr(text, ')'); /* a name may hold anything */
-    if (name_end == NULL || sscanf(name_end + 1, " %*c %d", &parent) != 1)
-        return -1;
-    return parent;
-}
-
 /* The program a process runs: what is mapped first into it. */
 static bool program_of(const struct os *os, int32_t pid, char ret_path[MPI_PATH_MAX])
 {
@@ -148,7 +120,7 @@ static enum hint launcher_find(const struct os *os, char ret_path[MPI_PATH_MAX])
 {
     int32_t pid = os->pid(os->ctx);
     for (int i = 0; i < ANCESTORS_MAX; i++) {
-        pid = parent_of(os, pid);
+        pid = proc_parent(os, pid);
         if (pid <= 1)
             break;
         if (!program_of(os, pid, ret_path))
