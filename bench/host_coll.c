@@ -227,7 +227,7 @@ static void connect_all(struct rank *rank)
     memcpy(all, rank->board->all, sizeof all);
     struct transport_events events = {.ctx = rank, .message = on_message, .peer_down = on_down};
     int64_t began = os_now_ns(os);
-    if (shm_connect(rank->shm, all, rank->count, key, 0, os->poll_create(os->ctx), &events,
+    if (shm_connect(rank->shm, all, rank->count, NULL, key, 0, os->poll_create(os->ctx), &events,
                     &error) != HVD_OK)
         die(rank, "connect", error.text);
     rank->board->connect_ns[rank->index] = os_now_ns(os) - began;

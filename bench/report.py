@@ -174,11 +174,8 @@ def judge_small(figures, cases):
         )
 
 
-def judge_agreement(figures, folder):
-    path = folder / "negotiate-2.json"
-    if not path.exists():
-        return
-    for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
+def judge_agreement(figures, result):
+    for row in result["rows"]:
         name = f"{row['life']} {row['what']}"
         got = f"{row['added_us']:.2f} us added, {row['messages']:.2f} messages"
         if row["life"] == "planned":
@@ -187,11 +184,7 @@ def judge_agreement(figures, folder):
             figures.add(name, "at most 5 us added", got, row["added_us"] <= 5)
 
 
-def judge_line(figures, folder):
-    path = folder / "tcp_line.json"
-    if not path.exists():
-        return
-    row = json.loads(path.read_text(encoding="utf-8"))
+def judge_line(figures, row):
     figures.add(
         f"TCP, 2 hosts, {row['rate_mbit']:.0f} Mbit/s, {size_text(row['bytes'])}",
         "90 % of the line",
@@ -208,11 +201,7 @@ def judge_line(figures, folder):
     )
 
 
-def judge_ranks(figures, folder):
-    path = folder / "ranks.json"
-    if not path.exists():
-        return
-    row = json.loads(path.read_text(encoding="utf-8"))
+def judge_ranks(figures, row):
     figures.add(
         f"{row['ranks']} ranks: init, {row['ops']} allreduces, shutdown",
         "128 ranks, 1000 allreduces",
@@ -223,6 +212,14 @@ def judge_ranks(figures, folder):
     figures.add(
         "a rank killed: error naming it on all others", "1 s", f"{death:.1f} ms", death <= 1000
     )
+
+
+# Benchmarks that need not have been run, and what is asked of them.
+MORE = {
+    "negotiate-2.json": judge_agreement,
+    "tcp_line.json": judge_line,
+    "ranks.json": judge_ranks,
+}
 
 
 def plot(cases, path):
@@ -281,9 +278,10 @@ def main():
     judge_arena(figures, cases)
     judge_private(figures, cases)
     judge_small(figures, cases)
-    judge_agreement(figures, folder)
-    judge_line(figures, folder)
-    judge_ranks(figures, folder)
+    for name, judge in MORE.items():
+        path = folder / name
+        if path.exists():
+            judge(figures, json.loads(path.read_text(encoding="utf-8")))
     lines.extend(["## Aims", "", *figures.table()])
     text = "\n".join(lines)
     print(text)

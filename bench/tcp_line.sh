@@ -9,28 +9,9 @@ json=${2:-}
 rate=${RATE_MBIT:-1000}
 bytes=${BYTES:-67108864}
 rounds=${ROUNDS:-7}
-if [ "$(id -u)" != 0 ] || ! command -v ip >/dev/null || ! command -v tc >/dev/null; then
-    echo "tcp_line: skipped: network namespaces need root, ip and tc"
-    exit 0
-fi
-
-a=hvd-bench-a-$$
-b=hvd-bench-b-$$
-clean() {
-    ip netns del "$a" 2>/dev/null || true
-    ip netns del "$b" 2>/dev/null || true
-}
-trap clean EXIT INT TERM
-ip netns add "$a"
-ip netns add "$b"
-ip link add veth0 netns "$a" type veth peer name veth0 netns "$b"
-for side in "$a 10.77.0.1" "$b 10.77.0.2"; do
-    set -- $side
-    ip -n "$1" link set lo up
-    ip -n "$1" addr add "$2/24" dev veth0
-    ip -n "$1" link set veth0 up
-    tc -n "$1" qdisc add dev veth0 root tbf rate "${rate}mbit" burst 256kb latency 20ms
-done
+. "$(dirname "$0")/namespaces.sh"
+namespaces_make tcp_line 10.77.0
+namespaces_limit "$rate"
 
 key=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 rank() {

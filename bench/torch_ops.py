@@ -4,6 +4,7 @@
 
     OMP_NUM_THREADS=1 horovodrun -np 2 python bench/torch_ops.py [--json FILE]
     OMP_NUM_THREADS=1 mpirun -np 2 --bind-to none python bench/torch_ops.py
+    bench/between.sh runs it with --line between two network namespaces
 
 All run in the same processes, in turns, so that the machine's mood is the same for all. Prints the
 median time of each case and the ratio to Horovod. Started by mpirun of Open MPI, its allreduce on
@@ -111,6 +112,31 @@ def cases():
     return table, reset
 
 
+def line_cases():
+    """Sums of 8 bytes to 64 MiB, in place: after k of them every element is size ** k."""
+    table, tensors = {}, []
+    for count in (8, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20):
+        tensor = torch.ones(count // 4)
+        tensors.append(tensor)
+        name = f"line.{count}"
+        repetitions = 50 if count <= 64 << 10 else 10 if count <= 1 << 20 else 2
+
+        def check(tensor=tensor, repetitions=repetitions):
+            wanted = float(hvd.size()) ** repetitions
+            if not torch.allclose(tensor, torch.full_like(tensor, wanted), rtol=1e-3):
+                raise SystemExit(f"torch_ops: wrong sum: {tensor[0]} instead of {wanted}")
+
+        table[f"allreduce_ {count} bytes"] = (
+            repetitions,
+            {
+                "horovod": lambda t=tensor, n=name: hvd.allreduce_(t, name=n, op=hvd.Sum),
+                "gloo": lambda t=tensor: dist.all_reduce(t),
+            },
+            check,
+        )
+    return table, lambda: [t.fill_(1.0) for t in tensors]
+
+
 def measure(function, repetitions):
     dist.barrier()
     start = time.perf_counter()
@@ -122,19 +148,22 @@ def measure(function, repetitions):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--turns", type=int, default=9)
+    parser.add_argument("--line", action="store_true", help="allreduces of 8 bytes to 64 MiB")
     parser.add_argument("--json", help="write the figures to this file")
     arguments = parser.parse_args()
     hvd.init()
     torch.set_num_threads(1)
     open_gloo()
-    table, reset = cases()
+    table, reset = line_cases() if arguments.line else cases()
     figures = {}
-    for name, (repetitions, functions) in table.items():
+    for name, (repetitions, functions, *checks) in table.items():
         times = {label: [] for label in functions}
         for turn in range(arguments.turns + 1):
             for label, function in functions.items():
                 reset()
                 seconds = measure(function, repetitions)
+                for check in checks:
+                    check()
                 if turn > 0:  # the first turn warms up
                     times[label].append(seconds)
         figures[name] = {label: statistics.median(values) for label, values in times.items()}

@@ -6,17 +6,21 @@
     OMP_NUM_THREADS=1 horovodrun -np 4 python bench/torch_step.py --json 4.json \\
         --plot step.svg --also 2.json
 
-Three models: a small CNN, 25 million parameters in 160 tensors with little compute, and a
-transformer. DDP runs with several bucket sizes and its best one counts. "alone" is the same step
-without communication on all ranks side by side: the bound that nobody beats. Each turn runs all of
-them one after the other in random order; the ratio of a turn is taken within it, and medians are
-shown.
+Four models: a small CNN, 25 million parameters in 160 tensors with little compute, 160 linear
+layers of 400 x 400, and a transformer. DDP runs with several bucket sizes and its best one counts.
+"alone" is the same step without communication on all ranks side by side: the bound that nobody
+beats. Each turn runs all of them one after the other in random order; the ratio of a turn is taken
+within it, and medians are shown. Also shown: the processor seconds that all ranks spend on
+communication in a step (what a step takes beyond "alone"), and, with --interface, the bytes that
+rank 0's machine sends in a step. After the turns the parameters of all ranks must be equal.
+bench/between.sh runs this between two network namespaces.
 """
 
 import argparse
 import copy
 import json
 import random
+import resource
 import statistics
 import tempfile
 import time
@@ -29,6 +33,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 BUCKETS_MB = (1, 5, 25, 100)
+
+
+def own_data(*shape):
+    """Differs between ranks, so that equal parameters mean something."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1 + hvd.rank()))
 
 
 class Many(nn.Module):
@@ -48,23 +57,34 @@ def make_cnn():
         *(nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Flatten(), nn.Linear(64 * 64, 256), nn.ReLU(), nn.Linear(256, 10)),
     )
-    x, y = torch.randn(16, 3, 32, 32), torch.randint(0, 10, (16,))
+    x, y = own_data(16, 3, 32, 32), torch.randint(0, 10, (16,))
     return model, lambda m: F.cross_entropy(m(x), y)
 
 
 def make_many():
-    x = torch.ones(1)
+    x = own_data(1)
     return Many(), lambda m: m(x)
+
+
+def make_layers():
+    model = nn.Sequential(*(nn.Linear(400, 400) for _ in range(160)))
+    x = own_data(32, 400)
+    return model, lambda m: m(x).square().mean()
 
 
 def make_transformer():
     layer = nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0, batch_first=True)
     model = nn.Sequential(nn.TransformerEncoder(layer, 6, enable_nested_tensor=False))
-    x = torch.randn(4, 64, 256)
+    x = own_data(4, 64, 256)
     return model, lambda m: m(x).square().mean()
 
 
-MODELS = {"cnn": make_cnn, "many": make_many, "transformer": make_transformer}
+MODELS = {
+    "cnn": make_cnn,
+    "many": make_many,
+    "layers": make_layers,
+    "transformer": make_transformer,
+}
 
 
 def runner(model, loss_of, optimizer):
@@ -81,39 +101,71 @@ def sgd(model):
 
 
 def contestants(make):
+    """{label: (step, model)}; "alone" first, then ours, then DDP with each bucket size."""
     base, loss_of = make()
     alone, ours = copy.deepcopy(base), copy.deepcopy(base)
+    wrapped = hvd.DistributedOptimizer(sgd(ours), ours.named_parameters())
     steps = {
-        "alone": runner(alone, loss_of, sgd(alone)),
-        "horovod": runner(
-            ours, loss_of, hvd.DistributedOptimizer(sgd(ours), ours.named_parameters())
-        ),
+        "alone": (runner(alone, loss_of, sgd(alone)), alone),
+        "horovod": (runner(ours, loss_of, wrapped), ours),
     }
     for megabytes in BUCKETS_MB:
         model = DistributedDataParallel(copy.deepcopy(base), bucket_cap_mb=megabytes)
-        steps[f"ddp {megabytes} MB"] = runner(model, loss_of, sgd(model))
+        steps[f"ddp {megabytes} MB"] = (runner(model, loss_of, sgd(model)), model)
     return steps
 
 
-def measure(step, repetitions):
+def cpu_seconds():
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def sent_bytes(interface):
+    if interface is None:
+        return 0
+    with open(f"/sys/class/net/{interface}/statistics/tx_bytes", encoding="ascii") as file:
+        return int(file.read())
+
+
+def measure(step, repetitions, interface=None):
+    """Of one step: seconds, processor seconds of this rank, bytes that left by the interface."""
     dist.barrier()
-    start = time.perf_counter()
+    start, cpu, sent = time.perf_counter(), cpu_seconds(), sent_bytes(interface)
     for _ in range(repetitions):
         step()
-    return (time.perf_counter() - start) / repetitions
+    after = time.perf_counter(), cpu_seconds(), sent_bytes(interface)
+    return [(b - a) / repetitions for a, b in zip((start, cpu, sent), after, strict=True)]
 
 
-def compare(name, turns, repetitions):
-    times = {}
-    for label, step in (steps := contestants(MODELS[name])).items():
+def check_equal(label, model):
+    """Parameters that differ between ranks would make the figures worthless."""
+    flat = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    low, high = flat.clone(), flat.clone()
+    dist.all_reduce(low, op=dist.ReduceOp.MIN)
+    dist.all_reduce(high, op=dist.ReduceOp.MAX)
+    if not torch.equal(low, high):
+        raise SystemExit(f"torch_step: the parameters of {label} differ between ranks")
+
+
+def compare(name, turns, repetitions, interface):
+    seen = {}
+    steps = contestants(MODELS[name])
+    for label, (step, _) in steps.items():
         measure(step, 3)
-        times[label] = []
+        seen[label] = []
     order = random.Random(1)  # the same on all ranks
     for _ in range(turns):
-        for label, step in order.sample(sorted(steps.items()), len(steps)):
-            times[label].append(measure(step, repetitions))
+        for label in order.sample(sorted(steps), len(steps)):
+            seen[label].append(measure(steps[label][0], repetitions, interface))
+    for label, (_, model) in steps.items():
+        if label != "alone":
+            check_equal(label, model)
+    times = {label: [row[0] for row in rows] for label, rows in seen.items()}
     medians = {label: statistics.median(values) for label, values in times.items()}
     best = min((label for label in medians if label.startswith("ddp")), key=medians.get)
+    cpu = torch.tensor([sum(row[1] for row in rows) / turns for rows in seen.values()])
+    dist.all_reduce(cpu)
+    cpu = dict(zip(seen, cpu.tolist(), strict=True))
 
     def ratio(a, b):
         return statistics.median(x / y for x, y in zip(times[a], times[b], strict=True))
@@ -125,8 +177,32 @@ def compare(name, turns, repetitions):
         "ddp_bucket": best,
         "horovod_by_ddp": ratio("horovod", best),
         "share_of_bound": ratio("alone", "horovod"),
+        "cpu_s": {
+            who: cpu[label] - cpu["alone"] for who, label in (("horovod", "horovod"), ("ddp", best))
+        },
+        "sent_bytes": {
+            who: statistics.median(row[2] for row in seen[label])
+            for who, label in (("horovod", "horovod"), ("ddp", best))
+        },
         "all": medians,
     }
+
+
+def line_of(name, row):
+    """What is printed for a model."""
+    text = (
+        f"{name:12} alone {row['alone'] * 1e3:8.2f} ms  horovod {row['horovod'] * 1e3:8.2f}"
+        f"  ddp {row['ddp'] * 1e3:8.2f} ({row['ddp_bucket']})  horovod/ddp "
+        f"{row['horovod_by_ddp']:.2f}  {100 * row['share_of_bound']:.0f} % of the bound"
+        f"  CPU of communication {row['cpu_s']['horovod'] * 1e3:.1f} and "
+        f"{row['cpu_s']['ddp'] * 1e3:.1f} ms"
+    )
+    if row["sent_bytes"]["horovod"]:
+        text += "  sent " + " and ".join(
+            f"{row['sent_bytes'][who] / 1e6:.2f}" for who in ("horovod", "ddp")
+        )
+        text += " MB"
+    return text
 
 
 # ---- plot ----
@@ -172,6 +248,7 @@ def main():
     parser.add_argument("--json", help="write the figures to this file")
     parser.add_argument("--plot", help="draw the figures into this SVG file")
     parser.add_argument("--also", nargs="+", default=[], help="JSON of other runs for the plot")
+    parser.add_argument("--interface", help="count the bytes that this machine sends by it")
     arguments = parser.parse_args()
     hvd.init()
     torch.set_num_threads(1)
@@ -182,14 +259,10 @@ def main():
     )
     figures = {}
     for name in arguments.models:
-        figures[name] = row = compare(name, arguments.turns, arguments.repetitions)
+        row = compare(name, arguments.turns, arguments.repetitions, arguments.interface)
+        figures[name] = row
         if hvd.rank() == 0:
-            print(
-                f"{name:12} alone {row['alone'] * 1e3:8.2f} ms  horovod {row['horovod'] * 1e3:8.2f}"
-                f"  ddp {row['ddp'] * 1e3:8.2f} ({row['ddp_bucket']})  horovod/ddp "
-                f"{row['horovod_by_ddp']:.2f}  {100 * row['share_of_bound']:.0f} % of the bound",
-                flush=True,
-            )
+            print(line_of(name, row), flush=True)
     run = {"ranks": hvd.size(), "models": figures}
     if hvd.rank() == 0 and arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:

@@ -23,6 +23,8 @@ target_link_libraries(hvd_system INTERFACE Threads::Threads ${CMAKE_DL_LIBS} m)
 add_library(hvd_flags INTERFACE)
 target_compile_options(hvd_flags INTERFACE
     -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla)
+# zig defines NDEBUG by itself when it optimises.
+target_compile_options(hvd_flags INTERFACE -UNDEBUG)
 # Tensor memory arrives as bytes and is read as numbers.
 target_compile_options(hvd_flags INTERFACE -fno-strict-aliasing)
 # A sum must not depend on whether the compiler fused a multiply and an add.

@@ -16,8 +16,9 @@
 
 #define ANSWER_MAX 4096
 
-/* Prints `name<TAB>found<TAB>version<TAB>binding` for each framework, then `core<TAB>feature` for
- * each thing that the core says it has. */
+/* Prints `name<TAB>found<TAB>version<TAB>binding` for each framework, the same for each thing that
+ * the core says it has, and `transport` or `backend<TAB>usable<TAB>name<TAB>why not` for each row
+ * of its tables (hvd_probe()). */
 static const char question[] =
     "import importlib.util as u, importlib.metadata as m, os, sys, ctypes, glob\n"
     "def spec(n):\n"
@@ -60,6 +61,18 @@ static const char question[] =
     "                    print('built-%s\\t1\\t-\\t1' % q)\n"
     "            except AttributeError:\n"
     "                pass\n"
+    "        class P(ctypes.Structure):\n"
+    "            _fields_ = [('size', ctypes.c_size_t), ('kind', ctypes.c_char * 16),\n"
+    "                        ('name', ctypes.c_char * 16), ('why', ctypes.c_char * 256),\n"
+    "                        ('usable', ctypes.c_bool)]\n"
+    "        if hasattr(lib, 'hvd_probe'):\n"
+    "            lib.hvd_probe.restype = ctypes.c_bool\n"
+    "            p, i = P(size=ctypes.sizeof(P)), 0\n"
+    "            while lib.hvd_probe(ctypes.c_int32(i), ctypes.byref(p)):\n"
+    "                text = [v.decode(errors='replace') for v in (p.kind, p.name, p.why)]\n"
+    "                why = ' '.join(text[2].split()) or '-'\n"
+    "                print('%s\\t%d\\t%s\\t%s' % (text[0], p.usable, text[1], why))\n"
+    "                i += 1\n"
     "        break\n";
 
 struct answer {
@@ -150,6 +163,27 @@ static void understand(struct answer *a)
     a->mxnet = a->mxnet && a->has_core;
 }
 
+static bool is_row(const char *name)
+{
+    return strcmp(name, "transport") == 0 || strcmp(name, "backend") == 0;
+}
+
+/* "    tcp: usable", "    mpi: not usable. No MPI library was found." Without the [X] of 0.28.1's
+ * lines, which scripts count. */
+static void print_rows(const struct answer *a, const char *kind)
+{
+    for (size_t i = 0; i < a->lines.count; i++) {
+        char what[64] = "", name[256] = "", why[2048] = "";
+        int is_usable = 0;
+        if (sscanf(a->lines.items[i], "%63[^\t]\t%d\t%255[^\t]\t%2047[^\n]", what, &is_usable, name,
+                   why) == 4 &&
+            strcmp(what, kind) == 0)
+            printf("    %s: %s%s\n", name, is_usable ? "usable" : "not usable. ",
+                   is_usable ? "" : why);
+    }
+    putchar('\n');
+}
+
 static void print_checks(const struct answer *a)
 {
     const struct {
@@ -164,7 +198,7 @@ static void print_checks(const struct answer *a)
         int found = 0;
         if (sscanf(a->lines.items[i], "%63[^\t]\t%d\t%255[^\t]\t%2047[^\n]", name, &found, version,
                    extra) == 4 &&
-            strncmp(name, "built-", 6) != 0)
+            strncmp(name, "built-", 6) != 0 && !is_row(name))
             printf("Found: %s %s %s %s\n", name, found ? "yes" : "no", version,
                    strlen(extra) > 1 ? extra : "");
     }
@@ -189,11 +223,18 @@ int check_build_run(struct mem *m, const struct os *os, const struct args *args)
            "Available Frameworks:\n"
            "    [%c] TensorFlow\n    [%c] PyTorch\n    [%c] MXNet\n\n"
            "Available Controllers:\n"
-           "    [%c] MPI\n    [%c] Gloo\n\n"
-           "Available Tensor Operations:\n"
-           "    [%c] NCCL\n    [%c] DDL\n    [%c] CCL\n    [%c] MPI\n    [%c] Gloo    \n",
+           "    [%c] MPI\n    [%c] Gloo\n\n",
            HVD_VERSION_STRING, MARK(a.tensorflow), MARK(a.torch), MARK(a.mxnet), MARK(a.mpi),
-           MARK(a.gloo), MARK(a.nccl), MARK(a.ddl), MARK(a.ccl), MARK(a.mpi), MARK(a.gloo));
+           MARK(a.gloo));
+    if (a.has_core) {
+        printf("Available Transports:\n");
+        print_rows(&a, "transport");
+        printf("Available Backends:\n");
+        print_rows(&a, "backend");
+    }
+    printf("Available Tensor Operations:\n"
+           "    [%c] NCCL\n    [%c] DDL\n    [%c] CCL\n    [%c] MPI\n    [%c] Gloo    \n",
+           MARK(a.nccl), MARK(a.ddl), MARK(a.ccl), MARK(a.mpi), MARK(a.gloo));
 #undef MARK
     return 0;
 }

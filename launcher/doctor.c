@@ -73,7 +73,10 @@ static void on_answer(struct job *job, struct host_run *run, enum message_type t
     struct doctor *d = job->hook_arg;
     struct patient *p = patient_of(d, run);
     if (type == MESSAGE_PONG) {
-        int64_t trip_ns = os_now_ns(job->os) - (int64_t)get_u64(r);
+        uint64_t sent_ns = get_u64(r);
+        if (sent_ns == 0)
+            return; /* answers a sign of life */
+        int64_t trip_ns = os_now_ns(job->os) - (int64_t)sent_ns;
         double theirs_us = (double)get_i64(r);
         p->round_trip_us = (double)trip_ns / 1000.0;
         p->clock_us = theirs_us - ((double)job->os->wall_us(job->os->ctx) - p->round_trip_us / 2.0);
@@ -103,6 +106,7 @@ static void on_answer(struct job *job, struct host_run *run, enum message_type t
 static void turn(struct job *job)
 {
     struct os_event events[EVENTS_MAX];
+    fleet_ping(job, os_now_ns(job->os));
     fleet_flush(job);
     int n = job->os->poll_wait(job->os->ctx, job->poll_fd, events, EVENTS_MAX, 50 * JOB_NS_PER_MS);
     for (int i = 0; i < n; i++) {

@@ -9,8 +9,10 @@
 #include "knobs.h"
 
 /* Left over from an outer job, or secrets: never inherited by a worker. */
-static const char *const outer_names[] = {"HOROVOD_KEY", "HOROVOD_KEY_FD", "HOROVOD_KEY_FILE",
-                                          "HOROVOD_RENDEZVOUS", "HOROVOD_ELASTIC"};
+static const char *const outer_names[] = {
+    "HOROVOD_KEY",        "HOROVOD_KEY_FD",      "HOROVOD_KEY_FILE",
+    "HOROVOD_RENDEZVOUS", "HOROVOD_ELASTIC",     "HOROVOD_CAUSE_PIPE",
+    "HOROVOD_WORKER",     "HOROVOD_NOTICE_FILE", "HOROVOD_STACK_FILE"};
 
 bool env_is_exportable(const char *name)
 {
@@ -36,8 +38,6 @@ void env_split_command(struct mem *m, char **words, struct list *ret_assignments
         list_add(m, ret_assignments, *words);
     for (; words != NULL && *words != NULL; words++)
         list_add(m, ret_command, *words);
-    if (ret_command->count == 0)
-        list_add(m, ret_command, mem_copy(m, "env"));
 }
 
 struct inherit {

@@ -12,7 +12,7 @@
 #include "hosts.h"
 #include "mem.h"
 
-/* Splits NAME=VALUE words off the front of the command; a bare command becomes `env`. */
+/* Splits NAME=VALUE words off the front of the command, of which nothing may be left. */
 void env_split_command(struct mem *m, char **words, struct list *ret_assignments,
                        struct list *ret_command);
 /* The part that is equal for all ranks of a host. */

@@ -9,11 +9,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "elastic.h"
 #include "env.h"
 #include "horovod/hvd.h"
 #include "job.h"
+#include "look.h"
 #include "remote.h"
 #include "spawn.h"
+#include "wire/cause.h"
 
 #define ATTEMPTS_MAX    5
 #define RETRY_MS        500
@@ -46,8 +49,8 @@ static int run_spawn_local(struct job *job, struct host_run *run)
     int rc = spawn_socket_pair(pair);
     if (rc < 0)
         return rc;
-    char *argv[] = {(char *)"horovodrun", (char *)"--agent", NULL};
-    struct spawn s = {.path = "/proc/self/exe",
+    char *argv[] = {(char *)"horovodrun", (char *)"--local-agent", NULL};
+    struct spawn s = {.path = spawn_self(),
                       .argv = argv,
                       .fds = {pair[1], pair[1], 2},
                       .kept_fd = -1,
@@ -111,8 +114,7 @@ static void run_start(struct job *job, struct host_run *run)
     int rc = run->is_local ? run_spawn_local(job, run) : run_spawn_remote(job, run);
     if (rc < 0) {
         run->stage = HOST_GONE;
-        job_verdict_host(job, run,
-                         mem_format(job->mem, "cannot start the agent: %s", strerror(-rc)));
+        verdict_host(job, run, mem_format(job->mem, "cannot start the agent: %s", strerror(-rc)));
         return;
     }
     run_watch(job, run);
@@ -153,13 +155,29 @@ bool fleet_is(const struct job *job, enum host_stage at_least)
 
 /* ---- talking ---- */
 
+/* Where we decide who is a member, a worker is known by its name, whatever its rank. */
+static void rank_environment(const struct job *job, struct mem *m, int32_t rank, struct list *ret)
+{
+    const struct generation *g = &job->generation;
+    char worker[STORE_WORKER_MAX + 1];
+    env_rank(m, &g->slots[rank], job->runs[g->seats[rank].run].host->name, ret);
+    if (!job->is_driven)
+        return;
+    generation_worker(g, rank, worker);
+    list_set(m, ret, "HOROVOD_WORKER", worker);
+    list_set(m, ret, "HOROVOD_EPOCH", mem_format(m, "%llu", (unsigned long long)g->epoch));
+}
+
 static void run_send_start(struct job *job, struct host_run *run)
 {
     struct list env = {0};
+    int32_t count = job->elastic != NULL ? 0 : run->rank_count;
     struct mem *m = job->mem;
     struct link *l = &run->link;
     env_common(m, job->os, job->args, &job->assignments, !run->is_local, &env);
     env_rendezvous(m, job->args, job->rendezvous, job->rendezvous_host, job->rendezvous_port, &env);
+    if (job->elastic != NULL)
+        list_set(m, &env, "HOROVOD_ELASTIC", "1");
     message_begin(l, MESSAGE_START);
     message_raw(l, job->key, sizeof job->key);
     message_text(l, run->is_local ? "" : job->dial);
@@ -168,18 +186,99 @@ static void run_send_start(struct job *job, struct host_run *run)
     message_u8(l, run->is_local);
     message_list(l, &env);
     message_list(l, &job->command);
-    message_u32(l, (uint32_t)run->rank_count);
-    for (int32_t i = 0; i < run->rank_count; i++) {
+    message_u8(l, job->is_driven);
+    message_u32(l, (uint32_t)count);
+    for (int32_t i = 0; i < count; i++) {
         struct list own = {0};
-        env_rank(m, &job->slots[run->first_rank + i], run->host->name, &own);
+        rank_environment(job, m, run->first_rank + i, &own);
         message_list(l, &own);
     }
     message_end(l);
     run->stage = HOST_STARTING;
 }
 
+void fleet_spawn_worker(struct job *job, struct host_run *run, uint32_t index,
+                        const struct list *env)
+{
+    struct link *l = &run->link;
+    message_begin(l, MESSAGE_SPAWN);
+    message_u32(l, index);
+    message_list(l, env);
+    message_end(l);
+    fleet_flush(job);
+}
+
+void fleet_spawn_rank(struct job *job, int32_t rank)
+{
+    struct mem scratch;
+    struct list own = {0};
+    const struct seat *seat = &job->generation.seats[rank];
+    mem_init(&scratch, job->os);
+    rank_environment(job, &scratch, rank, &own);
+    fleet_spawn_worker(job, &job->runs[seat->run], seat->index, &own);
+    mem_destroy(&scratch);
+}
+
+void fleet_halt_worker(struct job *job, struct host_run *run, uint32_t index, int64_t grace_ms)
+{
+    struct link *l = &run->link;
+    message_begin(l, MESSAGE_HALT);
+    message_u32(l, index);
+    message_u32(l, (uint32_t)grace_ms);
+    message_end(l);
+    fleet_flush(job);
+}
+
+void fleet_halt_rank(struct job *job, int32_t rank, int64_t grace_ms)
+{
+    const struct seat *seat = &job->generation.seats[rank];
+    fleet_halt_worker(job, &job->runs[seat->run], seat->index, grace_ms);
+}
+
+void fleet_start_host(struct job *job, struct host_run *run)
+{
+    run->attempts = 0;
+    run->stage = HOST_WAITING; /* fleet_retry() starts it */
+    run->retry_at_ns = 0;
+    (void)job;
+}
+
+void fleet_send_start_to(struct job *job, struct host_run *run)
+{
+    run_send_start(job, run);
+    fleet_flush(job);
+}
+
+void fleet_stop_host(struct job *job, struct host_run *run, int64_t grace_ms)
+{
+    if (run->stage < HOST_UP || run->stage == HOST_GONE) {
+        fleet_drop_host(job, run);
+        return;
+    }
+    message_begin(&run->link, MESSAGE_STOP);
+    message_u32(&run->link, (uint32_t)grace_ms);
+    message_end(&run->link);
+    fleet_flush(job);
+}
+
+void fleet_send_notice(struct job *job, const struct notice *notice)
+{
+    for (int32_t i = 0; i < job->run_count; i++) {
+        struct host_run *run = &job->runs[i];
+        if (run->stage < HOST_STARTING || run->stage == HOST_GONE)
+            continue;
+        message_begin(&run->link, MESSAGE_NOTICE);
+        message_u64(&run->link, notice->version);
+        message_u64(&run->link, notice->added_version);
+        message_u64(&run->link, notice->removed_version);
+        message_end(&run->link);
+    }
+    fleet_flush(job);
+}
+
 void fleet_send_start(struct job *job)
 {
+    job->generation.state = GENERATION_STARTED;
     for (int32_t i = 0; i < job->run_count; i++)
         if (job->runs[i].stage == HOST_UP)
             run_send_start(job, &job->runs[i]);
@@ -217,6 +316,20 @@ void fleet_send_signal(struct job *job, int signal_number)
     send_number(job, MESSAGE_SIGNAL, (uint32_t)signal_number);
 }
 
+void fleet_send_look(struct job *job, struct host_run *run, uint32_t number,
+                     const uint32_t *indexes, uint32_t count)
+{
+    if (run->stage != HOST_RUNNING || count == 0)
+        return;
+    message_begin(&run->link, MESSAGE_LOOK);
+    message_u32(&run->link, number);
+    message_u32(&run->link, count);
+    for (uint32_t i = 0; i < count; i++)
+        message_u32(&run->link, indexes[i]);
+    message_end(&run->link);
+    fleet_flush(job);
+}
+
 void fleet_ping(struct job *job, int64_t now_ns)
 {
     if (now_ns < job->next_ping_ns)
@@ -227,7 +340,7 @@ void fleet_ping(struct job *job, int64_t now_ns)
         if (run->is_local || run->stage < HOST_UP || run->stage == HOST_GONE)
             continue;
         message_begin(&run->link, MESSAGE_PING);
-        message_u64(&run->link, (uint64_t)now_ns);
+        message_u64(&run->link, 0);
         message_end(&run->link);
     }
 }
@@ -272,11 +385,11 @@ static void run_hello(struct job *job, struct host_run *run, struct reader *r)
     char *name = message_get_text(job->mem, r);
     run->ssh_peer = message_get_text(job->mem, r);
     if (r->bad || version != MESSAGE_VERSION || strcmp(release, HVD_VERSION_STRING) != 0) {
-        job_verdict_host(job, run,
-                         mem_format(job->mem,
-                                    "runs horovodrun %s (protocol %u), here it is %s (protocol "
-                                    "%u); install the same version on all hosts",
-                                    release, version, HVD_VERSION_STRING, MESSAGE_VERSION));
+        verdict_host(job, run,
+                     mem_format(job->mem,
+                                "runs horovodrun %s (protocol %u), here it is %s (protocol "
+                                "%u); install the same version on all hosts",
+                                release, version, HVD_VERSION_STRING, MESSAGE_VERSION));
         return;
     }
     run->stage = HOST_UP;
@@ -284,14 +397,20 @@ static void run_hello(struct job *job, struct host_run *run, struct reader *r)
         output_say(&job->output, 2, "horovodrun: %s: agent is up (%s)", run->host->name, name);
 }
 
+/* -1: not a worker of the generation that stands. */
+static int32_t rank_of(const struct job *job, const struct host_run *run, uint32_t index)
+{
+    return generation_rank(&job->generation, (int32_t)(run - job->runs), index);
+}
+
 static void run_output(struct job *job, struct host_run *run, struct reader *r)
 {
     uint32_t index = get_u32(r);
     int stream = get_u8(r);
-    if (r->bad || index >= (uint32_t)run->rank_count || stream < 1 || stream > 2)
+    int32_t rank = job->elastic != NULL ? elastic_find(job, run, index) : rank_of(job, run, index);
+    if (r->bad || rank < 0 || stream < 1 || stream > 2)
         return;
-    output_feed(&job->output, run->first_rank + (int32_t)index, stream, r->bytes + r->at,
-                r->size - r->at);
+    output_feed(&job->output, rank, stream, r->bytes + r->at, r->size - r->at);
 }
 
 static void run_exit(struct job *job, struct host_run *run, struct reader *r)
@@ -302,10 +421,60 @@ static void run_exit(struct job *job, struct host_run *run, struct reader *r)
     end.code = (int)get_u32(r);
     end.signal = (int)get_u32(r);
     end.ended_ns = os_now_ns(job->os) - get_i64(r);
-    bool is_oom = get_u8(r) != 0;
-    if (r->bad || index >= (uint32_t)run->rank_count)
+    end.is_oom = get_u8(r) != 0;
+    int32_t rank = rank_of(job, run, index);
+    if (job->elastic != NULL && !r->bad)
+        elastic_ended(job, run, index, &end);
+    if (r->bad || rank < 0 || job->elastic != NULL)
         return;
-    job_rank_ended(job, run->first_rank + (int32_t)index, &end, is_oom);
+    verdict_rank_ended(job, rank, &end);
+}
+
+/* A host speaks for its own ranks only. */
+static void run_cause(struct job *job, const struct host_run *run, struct reader *r)
+{
+    struct mem scratch;
+    struct cause cause = {0};
+    cause.rank = (int32_t)get_u32(r);
+    cause.culprit = (int32_t)get_u32(r);
+    mem_init(&scratch, job->os);
+    snprintf(cause.text, sizeof cause.text, "%s", message_get_text(&scratch, r));
+    cause.kind = (enum cause_kind)get_u8(r);
+    cause.epoch = get_u64(r);
+    snprintf(cause.worker, sizeof cause.worker, "%s", message_get_text(&scratch, r));
+    cause.count = get_i64(r);
+    cause.waited_ms = get_i64(r);
+    mem_destroy(&scratch);
+    if (r->bad || cause.culprit < -1)
+        return;
+    if (job->elastic != NULL) {
+        elastic_cause(job, run, &cause);
+        return;
+    }
+    if (cause.rank < run->first_rank || cause.rank >= run->first_rank + run->rank_count ||
+        cause.culprit >= job->generation.count)
+        return;
+    if (cause.kind == CAUSE_BROKE)
+        verdict_rank_blames(job, cause.rank, cause.culprit, mem_copy(job->mem, cause.text));
+    else if (cause.kind == CAUSE_WORDS)
+        job->generation.ranks[cause.rank].words = mem_copy(job->mem, cause.text);
+    else
+        look_cause(job, &cause);
+}
+
+static void run_spawned(struct job *job, struct host_run *run, struct reader *r)
+{
+    uint32_t index = get_u32(r);
+    int32_t rank = rank_of(job, run, index);
+    uint32_t pid = get_u32(r);
+    char *why = message_get_text(job->mem, r);
+    if (job->elastic != NULL && !r->bad && pid == 0)
+        elastic_unstarted(job, run, index, why);
+    if (r->bad || rank < 0)
+        return;
+    job->generation.ranks[rank].pid = (pid_t)pid;
+    if (pid == 0)
+        verdict_host(job, run, mem_format(job->mem, "cannot start rank %d: %s", rank, why));
 }
 
 static void run_close(struct job *job, struct host_run *run)
@@ -336,7 +505,10 @@ static void run_message(struct job *job, struct host_run *run, enum message_type
         return;
     case MESSAGE_OUTPUT: run_output(job, run, r); return;
     case MESSAGE_EXIT: run_exit(job, run, r); return;
-    case MESSAGE_TROUBLE: job_verdict_host(job, run, message_get_text(job->mem, r)); return;
+    case MESSAGE_CAUSE: run_cause(job, run, r); return;
+    case MESSAGE_SPAWNED: run_spawned(job, run, r); return;
+    case MESSAGE_LOOKED: look_answer(job, run, r); return;
+    case MESSAGE_TROUBLE: verdict_host(job, run, message_get_text(job->mem, r)); return;
     case MESSAGE_NOTE:
         if (job_is_verbose(job))
             output_say(&job->output, 2, "horovodrun: %s: %s", run->host->name,
@@ -349,6 +521,10 @@ static void run_message(struct job *job, struct host_run *run, enum message_type
     case MESSAGE_PING:
     case MESSAGE_SERVE:
     case MESSAGE_DIAL:
+    case MESSAGE_SPAWN:
+    case MESSAGE_HALT:
+    case MESSAGE_NOTICE:
+    case MESSAGE_LOOK:
     case MESSAGE_PONG:
     case MESSAGE_SERVING:
     case MESSAGE_MEASURED: return;
@@ -370,7 +546,7 @@ static void run_lost(struct job *job, struct host_run *run)
     run_close(job, run);
     run->stage = HOST_GONE;
     if (job->is_stopping || was_up) {
-        job_verdict_host(job, run, mem_copy(job->mem, "the connection to its agent was lost"));
+        verdict_host(job, run, mem_copy(job->mem, "the connection to its agent was lost"));
         return;
     }
     run->stage = HOST_CONNECTING; /* until its end is known: fleet_reaped() */
@@ -411,6 +587,19 @@ static void run_read_stderr(struct job *job, struct host_run *run)
         bytes_drop(&run->err_text, bytes_used(&run->err_text) - STDERR_KEEP);
 }
 
+void fleet_drop_host(struct job *job, struct host_run *run)
+{
+    run_close(job, run);
+    if (run->pid > 0 && !run->has_ended && !run->is_local)
+        spawn_signal_group(run->pid, SIGTERM);
+    if (run->err_fd >= 0) {
+        job->os->poll_remove(job->os->ctx, job->poll_fd, run->err_fd);
+        job->os->close(job->os->ctx, run->err_fd);
+        run->err_fd = -1;
+    }
+    run->stage = HOST_GONE;
+}
+
 void fleet_event(struct job *job, const struct job_tag *tag)
 {
     struct host_run *run = tag->run;
@@ -421,6 +610,18 @@ void fleet_event(struct job *job, const struct job_tag *tag)
 }
 
 /* ---- ssh that ended before the hello ---- */
+
+static const char *not_reached(const struct job *job, const struct host_run *run, const char *words)
+{
+    const char *what = job->args->rsh_agent == NULL ? "ssh not successful for host"
+                                                    : "--rsh-agent not successful for host";
+    what = mem_format(job->mem, "%s %s (exit %d, attempt %d of %d):\n%s", what, run->host->name,
+                      run->end_code, run->attempts, ATTEMPTS_MAX, words);
+    if (job->args->rsh_agent != NULL)
+        return what;
+    return mem_format(job->mem, "%s\nTry it by hand: %s\n%s", what,
+                      remote_trial(job->mem, job->args, run->host), remote_advice(words));
+}
 
 static void run_never_up(struct job *job, struct host_run *run)
 {
@@ -437,18 +638,15 @@ static void run_never_up(struct job *job, struct host_run *run)
     }
     run->stage = HOST_GONE;
     if (is_missing)
-        job_verdict_host(job, run,
-                         mem_format(job->mem,
-                                    "ssh works, but there is no horovodrun at %s nor in the PATH "
-                                    "of a non-interactive shell there (%s)",
-                                    job->self_path, words));
+        verdict_host(job, run,
+                     mem_format(job->mem,
+                                "ssh works, but there is no horovodrun at %s nor in the PATH "
+                                "of a non-interactive shell there (%s)",
+                                job->self_path, words));
     else if (run->is_local)
-        job_verdict_host(job, run, mem_format(job->mem, "the agent ended with %d", run->end_code));
+        verdict_host(job, run, mem_format(job->mem, "the agent ended with %d", run->end_code));
     else
-        job_verdict_host(
-            job, run,
-            mem_format(job->mem, "ssh not successful for host %s (exit %d, attempt %d of %d):\n%s",
-                       run->host->name, run->end_code, run->attempts, ATTEMPTS_MAX, words));
+        verdict_host(job, run, not_reached(job, run, words));
 }
 
 void fleet_reaped(struct job *job, pid_t pid, int code)

@@ -168,6 +168,57 @@ hvd_status_t hosts_parse_list(struct mem *m, const char *text, struct hosts *ret
     }
 }
 
+/* ---- what a discovery script prints ---- */
+
+static hvd_status_t found_add(struct mem *m, struct hosts *hosts, const struct host *host,
+                              const char **ret_twice, struct error *error)
+{
+    const struct host *old = hosts_find(hosts, host->name);
+    if (old == NULL)
+        return hosts_add(m, hosts, host, error);
+    if (old->slots != host->slots)
+        return error_set(error, HVD_ERR_INVALID,
+                         "host %s is listed twice, with %d and with %d slots", host->name,
+                         old->slots, host->slots);
+    *ret_twice = old->name;
+    return HVD_OK;
+}
+
+hvd_status_t hosts_parse_found(struct mem *m, const char *text, size_t n, int32_t slots,
+                               struct hosts *ret, const char **ret_twice, struct error *error)
+{
+    *ret = (struct hosts){0};
+    *ret_twice = NULL;
+    int line_number = 0;
+    for (const char *at = text, *end = text + n; at < end;) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        const char *next = stop == NULL ? end : stop + 1;
+        const char *last = stop == NULL ? end : stop;
+        line_number++;
+        while (at < last && is_blank(at[0]))
+            at++;
+        while (last > at && is_blank(last[-1]))
+            last--;
+        size_t bytes = (size_t)(last - at);
+        struct host host = {.slots = slots};
+        bool is_good = bytes == 0 || host_with_slots(m, at, bytes, &host);
+        if (!is_good) {
+            host.slots = slots;
+            is_good = host_name(m, at, bytes, &host);
+        }
+        if (!is_good)
+            return error_set(error, HVD_ERR_INVALID,
+                             "line %d is '%.*s', which is neither HOST nor HOST:SLOTS", line_number,
+                             bytes > 80 ? 80 : (int)bytes, at);
+        hvd_status_t status =
+            bytes > 0 && host.slots > 0 ? found_add(m, ret, &host, ret_twice, error) : HVD_OK;
+        if (status != HVD_OK)
+            return status;
+        at = next;
+    }
+    return HVD_OK;
+}
+
 /* ---- host files ---- */
 
 static struct cursor line_next(struct cursor *text)
@@ -499,6 +550,28 @@ static void assign_cross(struct mem *m, struct slot *slots, int32_t count)
         slots[i].cross_size = seen[slots[i].local_rank];
 }
 
+/* "a:2 + b:4 = 6", so that a typing error in the list shows. */
+static hvd_status_t slots_error(const struct hosts *hosts, int32_t count, int64_t sum,
+                                struct error *error)
+{
+    char list[320];
+    size_t used = 0;
+    int32_t i = 0;
+    for (; i < hosts->count && used < sizeof list - 80; i++) {
+        int n = snprintf(list + used, sizeof list - used, "%s%.60s:%d", i > 0 ? " + " : "",
+                         hosts->items[i].name, hosts->items[i].slots);
+        used += n > 0 ? (size_t)n : 0;
+    }
+    if (used == 0)
+        list[0] = '\0';
+    return error_set(error, HVD_ERR_INVALID,
+                     "Requested more processes (%d) than there are available slots (%lld): %s%s = "
+                     "%lld. Lower -np to %lld, or give a host more slots: -H %s:%lld",
+                     count, (long long)sum, list, i < hosts->count ? " + ..." : "", (long long)sum,
+                     (long long)sum, hosts->count > 0 ? hosts->items[0].name : "localhost",
+                     (hosts->count > 0 ? hosts->items[0].slots : 0) + (long long)count - sum);
+}
+
 hvd_status_t hosts_assign(struct mem *m, const struct hosts *hosts, int32_t count,
                           struct slot **ret, struct error *error)
 {
@@ -506,9 +579,7 @@ hvd_status_t hosts_assign(struct mem *m, const struct hosts *hosts, int32_t coun
     if (count < 1)
         return error_set(error, HVD_ERR_INVALID, "-np must be at least 1");
     if (sum < count)
-        return error_set(error, HVD_ERR_INVALID,
-                         "Requested more processes (%d) than there are available slots (%lld)",
-                         count, (long long)sum);
+        return slots_error(hosts, count, sum, error);
     struct slot *slots = mem_alloc(m, (size_t)count * sizeof *slots);
     int32_t rank = 0;
     for (int32_t h = 0; h < hosts->count && rank < count; h++) {

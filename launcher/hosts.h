@@ -48,6 +48,11 @@ hvd_status_t hosts_parse_slurm(struct mem *m, const char *nodes, const char *tas
 /* `a 4 b 2`: LSB_MCPU_HOSTS. */
 hvd_status_t hosts_parse_lsf(struct mem *m, const char *text, struct hosts *ret,
                              struct error *error);
+/* What a discovery script printed: a host or host:slots a line, in brackets if it has colons.
+ * Without slots it has `slots`. An equal line counts once, and *ret_twice names it, else NULL; a
+ * host with two numbers of slots is an error. Hosts without a slot are left out. */
+hvd_status_t hosts_parse_found(struct mem *m, const char *text, size_t n, int32_t slots,
+                               struct hosts *ret, const char **ret_twice, struct error *error);
 int64_t hosts_slot_sum(const struct hosts *hosts);
 /* Fills hosts in order and stops at `count` ranks. Fewer slots than that is an error. */
 hvd_status_t hosts_assign(struct mem *m, const struct hosts *hosts, int32_t count,

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* job.h - one static job: its hosts, its ranks, how far each got, and why it ended.
+/* job.h - one job: its hosts, its ranks, how far each got, and why it ended.
  *
  * supervise.c runs the loop, fleet.c talks to the agents, rendezvous.c serves the store, ladder.c
- * tells who is missing, report.c says what went wrong. Thread: one.  Owner: supervise_run().
- * Invariant: `verdict` is the first cause and, once the job is being stopped, only an end that
- * happened even earlier replaces it.  Start reading at supervise_run() in supervise.c. */
+ * tells who is missing, verdict.c decides what went wrong, report.c prints it. Thread: one.
+ * Owner: supervise_run().  Invariant: `verdict` is the first cause and, once the job is being
+ * stopped, only an end that happened even earlier replaces it.
+ * Start reading at supervise_run() in supervise.c. */
 #ifndef HVD_LAUNCHER_JOB_H
 #define HVD_LAUNCHER_JOB_H
 
@@ -13,17 +14,21 @@
 #include <sys/types.h>
 
 #include "args.h"
+#include "blame.h"
+#include "generation.h"
 #include "hosts.h"
 #include "locality.h"
 #include "mem.h"
 #include "message.h"
 #include "output.h"
+#include "wire/notice.h"
 #include "wire/store.h"
 
 #define JOB_NS_PER_MS  1000000LL
 #define JOB_NS_PER_S   1000000000LL
 #define JOB_KEY_BYTES  32
-#define JOB_GRACE_MS   3000    /* between SIGTERM and SIGKILL */
+#define JOB_GRACE_MS   3000    /* between SIGTERM and SIGKILL, and for a blamed rank to exit */
+#define JOB_SHORT_MS   1000    /* between SIGTERM and SIGKILL if a blamed rank has used that up */
 #define JOB_GIVE_UP_MS 4500    /* from the first failure until we leave, come what may */
 #define JOB_SCOPE      "world" /* of the exchange in which the ranks find each other */
 
@@ -43,10 +48,13 @@ enum tag_kind_job {
     JOB_TAG_LINK_IN,
     JOB_TAG_LINK_OUT,
     JOB_TAG_STDERR,
-    JOB_TAG_CALLER
+    JOB_TAG_CALLER,
+    JOB_TAG_DISCOVERY
 };
 
+struct elastic;
 struct host_run;
+struct look;
 struct job_tag {
     enum tag_kind_job kind;
     struct host_run *run;
@@ -71,28 +79,24 @@ struct host_run {
     int end_code;
 };
 
-struct rank_run {
-    bool is_ended;
-    int code, signal;
-    pid_t pid;
-    int64_t ended_ns;
-};
-
 enum verdict_kind {
     VERDICT_NONE,
-    VERDICT_RANK,   /* a worker failed */
+    VERDICT_RANK,   /* a worker failed, or others failed because of it */
     VERDICT_LOST,   /* a rank that others wait for can't come any more; `text` says why */
     VERDICT_HOST,   /* a host could not be used or was lost; `text` says how */
     VERDICT_SIGNAL, /* we were told to stop */
-    VERDICT_OUTPUT  /* nobody reads our output any more */
+    VERDICT_OUTPUT, /* nobody reads our output any more */
+    VERDICT_ELASTIC /* `text` says why, `code` is the exit code */
 };
 
 struct verdict {
     enum verdict_kind kind;
     int32_t rank;
-    int signal; /* VERDICT_SIGNAL */
+    int32_t failed; /* VERDICT_RANK: the rank whose exit code is the job's, if not rank's own */
+    bool is_stuck;  /* VERDICT_RANK: the rank had not ended by itself */
+    int signal;     /* VERDICT_SIGNAL */
+    int code;       /* VERDICT_ELASTIC */
     int64_t at_ns;
-    bool is_oom;
     char *text;
 };
 
@@ -111,8 +115,9 @@ struct job {
     int ssh_config_fd;   /* our defaults for ssh, -1: none */
     uint64_t file_limit; /* on open files, before we raised it */
     const struct hosts *hosts;
-    struct slot *slots;
-    int32_t count;
+    struct generation generation; /* the one that stands */
+    bool is_driven;               /* we decide who is in a generation; false: a static job */
+    struct elastic *elastic;      /* NULL: its workers don't come and go */
     struct list assignments, command;
 
     uint8_t key[JOB_KEY_BYTES];
@@ -120,11 +125,12 @@ struct job {
     struct store_server *store;
     char *rendezvous, *rendezvous_host; /* what the workers are told */
     int rendezvous_port;
-    char *dial; /* what remote agents try before they start workers */
+    char *rendezvous_local;            /* elastic: the store for workers of this machine */
+    struct list listened, listened_at; /* elastic: addresses and what they became */
+    char *dial;                        /* what remote agents try before they start workers */
 
     struct host_run *runs;
     int32_t run_count;
-    struct rank_run *ranks;
     struct output output;
     struct ladder ladder;
 
@@ -136,8 +142,11 @@ struct job {
     int64_t next_ping_ns;
     bool is_started; /* START was sent to all */
     bool is_stopping;
+    int64_t stopped_ns;     /* INT64_MAX: not yet */
+    int64_t blame_limit_ns; /* until when a blamed rank may exit by itself; 0: none is waited for */
     int64_t give_up_ns;
     struct verdict verdict;
+    struct look *look; /* at ranks of a stall; NULL: there was none */
 
     /* the doctor listens in: answers to its questions, and hosts that fail without ending it all */
     void *hook_arg;
@@ -151,20 +160,42 @@ int supervise_run(struct job *job); /* the exit code */
 hvd_status_t supervise_open(struct job *job, struct error *error);
 void supervise_signals(struct job *job);
 void supervise_close(struct job *job); /* ends what is left; safe on a half-opened job */
-void job_verdict_host(struct job *job, const struct host_run *run, const char *text);
 void job_stop(struct job *job, int64_t grace_ms);
-void job_rank_ended(struct job *job, int32_t rank, const struct rank_run *end, bool is_oom);
 bool job_is_verbose(const struct job *job);
+
+/* verdict.c */
+void verdict_host(struct job *job, const struct host_run *run, const char *text);
+void verdict_lost(struct job *job, int32_t rank, const char *text);
+void verdict_signal(struct job *job, int number);
+void verdict_output(struct job *job);
+void verdict_rank_ended(struct job *job, int32_t rank, const struct rank_run *end);
+void verdict_rank_blames(struct job *job, int32_t rank, int32_t culprit, char *cause);
+void verdict_tick(struct job *job, int64_t now_ns); /* a blamed rank's time is up? */
 
 /* fleet.c */
 void fleet_start(struct job *job); /* begins to start an agent on every host */
 void fleet_retry(struct job *job); /* those whose time has come */
 void fleet_send_start(struct job *job);
+/* One rank of a driven job alone: its worker is started, or ended. */
+void fleet_spawn_rank(struct job *job, int32_t rank);
+/* The same for an elastic job, whose workers have no rank yet. */
+void fleet_spawn_worker(struct job *job, struct host_run *run, uint32_t index,
+                        const struct list *env);
+void fleet_halt_worker(struct job *job, struct host_run *run, uint32_t index, int64_t grace_ms);
+void fleet_start_host(struct job *job, struct host_run *run);    /* the agent, not its workers */
+void fleet_send_start_to(struct job *job, struct host_run *run); /* START, once it is up */
+void fleet_stop_host(struct job *job, struct host_run *run, int64_t grace_ms);
+void fleet_drop_host(struct job *job, struct host_run *run); /* its agent is given up */
+void fleet_send_notice(struct job *job, const struct notice *notice);
+void fleet_halt_rank(struct job *job, int32_t rank, int64_t grace_ms);
 void fleet_event(struct job *job, const struct job_tag *tag);
 void fleet_flush(struct job *job);
 void fleet_reaped(struct job *job, pid_t pid, int code);
 void fleet_send_stop(struct job *job, int64_t grace_ms);
 void fleet_send_signal(struct job *job, int signal_number);
+/* What are these workers of a host doing? Answers go to look_answer(). */
+void fleet_send_look(struct job *job, struct host_run *run, uint32_t number,
+                     const uint32_t *indexes, uint32_t count);
 void fleet_ping(struct job *job, int64_t now_ns);  /* remote agents, every few seconds */
 void fleet_pause(struct job *job, bool is_paused); /* do not read from the agents */
 bool fleet_is(const struct job *job, enum host_stage at_least);
@@ -173,6 +204,8 @@ void fleet_destroy(struct job *job);
 
 /* rendezvous.c */
 hvd_status_t rendezvous_open(struct job *job, struct error *error);
+/* Elastic: where the workers of this host, which may be new, find the store. */
+hvd_status_t rendezvous_open_for(struct job *job, const struct host_run *run, struct error *error);
 void rendezvous_close(struct job *job);
 
 /* ladder.c */
@@ -185,6 +218,8 @@ void ladder_describe(const struct job *job, const struct host_run *run, char *re
 
 /* report.c */
 void report_print(struct job *job);
+/* "was killed by signal 9 (SIGKILL)" */
+void report_describe_end(const struct rank_run *end, char *ret_text, size_t bytes);
 int report_exit_code(const struct job *job);
 
 #endif

@@ -235,7 +235,7 @@ static hvd_status_t binding(struct job *job, char **ret_piece, char **ret_file, 
         return status;
     bool is_told = args->hosts != NULL || args->hostfile != NULL;
     const struct hosts *hosts = is_told ? job->hosts : &all;
-    int32_t count = args->num_proc.is_set ? job->count : (int32_t)hosts_slot_sum(hosts);
+    int32_t count = args->num_proc.is_set ? job->generation.count : (int32_t)hosts_slot_sum(hosts);
     status = jsrun_rank_file(job->mem, hosts, count, &node, &text, error);
     if (status == HVD_OK)
         status = file_write(job, text, ret_file, error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* knobs.c - see knobs.h. Thread: any.  Start reading at knob_rows[]. */
+/* knobs.c - see knobs.h. Thread: any.  Start reading at knobs_load_file(). */
 #include "knobs.h"
 
 #include <errno.h>
@@ -11,99 +11,9 @@
 
 #include "yaml.h"
 
-enum knob_kind { KNOB_INT, KNOB_FLOAT, KNOB_TEXT, KNOB_BOOL, KNOB_LEVEL };
-enum knob_range { ANY, NOT_NEGATIVE, ZERO_TO_ONE };
-enum knob_when { ALWAYS, WITH_AUTOTUNE, WITH_TIMELINE };
-
-struct knob_row {
-    const char *name; /* the destination's name, in messages */
-    enum knob_kind kind;
-    size_t offset;
-    const char *env;
-    const char *section, *key; /* in the file */
-    enum knob_range range;
-    enum knob_when when;
-    int64_t scale;   /* KNOB_INT: the environment carries value * scale; 0 = 1 */
-    bool flips_env;  /* KNOB_BOOL: the variable has the opposite sense of the option */
-    bool flips_file; /* KNOB_BOOL: the file's key has */
-};
-
-#define AT(field) offsetof(struct args, field)
-#define MIB       1048576
-
-static const struct knob_row knob_rows[] = {
-    {"fusion_threshold_mb", KNOB_INT, AT(fusion_threshold_mb), "HOROVOD_FUSION_THRESHOLD", "params",
-     "fusion_threshold_mb", NOT_NEGATIVE, ALWAYS, MIB, 0, 0},
-    {"cycle_time_ms", KNOB_FLOAT, AT(cycle_time_ms), "HOROVOD_CYCLE_TIME", "params",
-     "cycle_time_ms", NOT_NEGATIVE, ALWAYS, 0, 0, 0},
-    {"cache_capacity", KNOB_INT, AT(cache_capacity), "HOROVOD_CACHE_CAPACITY", "params",
-     "cache_capacity", NOT_NEGATIVE, ALWAYS, 0, 0, 0},
-    {"hierarchical_allreduce", KNOB_BOOL, AT(hierarchical_allreduce),
-     "HOROVOD_HIERARCHICAL_ALLREDUCE", "params", "hierarchical_allreduce", ANY, ALWAYS, 0, 0, 0},
-    {"hierarchical_allgather", KNOB_BOOL, AT(hierarchical_allgather),
-     "HOROVOD_HIERARCHICAL_ALLGATHER", "params", "hierarchical_allgather", ANY, ALWAYS, 0, 0, 0},
-    {"torus_allreduce", KNOB_BOOL, AT(torus_allreduce), "HOROVOD_TORUS_ALLREDUCE", "params",
-     "torus_allreduce", ANY, ALWAYS, 0, 0, 0},
-
-    {"autotune", KNOB_BOOL, AT(autotune), "HOROVOD_AUTOTUNE", "autotune", "enabled", ANY, ALWAYS, 0,
-     0, 0},
-    {"autotune_log_file", KNOB_TEXT, AT(autotune_log_file), "HOROVOD_AUTOTUNE_LOG", "autotune",
-     "log_file", ANY, WITH_AUTOTUNE, 0, 0, 0},
-    {"autotune_warmup_samples", KNOB_INT, AT(autotune_warmup_samples),
-     "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "autotune", "warmup_samples", NOT_NEGATIVE, WITH_AUTOTUNE,
-     0, 0, 0},
-    {"autotune_steps_per_sample", KNOB_INT, AT(autotune_steps_per_sample),
-     "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "autotune", "steps_per_sample", NOT_NEGATIVE,
-     WITH_AUTOTUNE, 0, 0, 0},
-    {"autotune_bayes_opt_max_samples", KNOB_INT, AT(autotune_bayes_opt_max_samples),
-     "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "autotune", "bayes_opt_max_samples", NOT_NEGATIVE,
-     WITH_AUTOTUNE, 0, 0, 0},
-    {"autotune_gaussian_process_noise", KNOB_FLOAT, AT(autotune_gaussian_process_noise),
-     "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "autotune", "gaussian_process_noise", ZERO_TO_ONE,
-     WITH_AUTOTUNE, 0, 0, 0},
-
-    {"timeline_filename", KNOB_TEXT, AT(timeline_filename), "HOROVOD_TIMELINE", "timeline",
-     "filename", ANY, ALWAYS, 0, 0, 0},
-    {"timeline_mark_cycles", KNOB_BOOL, AT(timeline_mark_cycles), "HOROVOD_TIMELINE_MARK_CYCLES",
-     "timeline", "mark_cycles", ANY, WITH_TIMELINE, 0, 0, 0},
-
-    {"no_stall_check", KNOB_BOOL, AT(no_stall_check), "HOROVOD_STALL_CHECK_DISABLE", "stall_check",
-     "enabled", ANY, ALWAYS, 0, false, true},
-    {"stall_check_warning_time_seconds", KNOB_INT, AT(stall_check_warning_time_s),
-     "HOROVOD_STALL_CHECK_TIME_SECONDS", "stall_check", "warning_time_seconds", NOT_NEGATIVE,
-     ALWAYS, 0, 0, 0},
-    {"stall_check_shutdown_time_seconds", KNOB_INT, AT(stall_check_shutdown_time_s),
-     "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "stall_check", "shutdown_time_seconds", NOT_NEGATIVE,
-     ALWAYS, 0, 0, 0},
-
-    {"mpi_threads_disable", KNOB_BOOL, AT(mpi_threads_disable), "HOROVOD_MPI_THREADS_DISABLE",
-     "library_options", "mpi_threads_disable", ANY, ALWAYS, 0, 0, 0},
-    {"num_nccl_streams", KNOB_INT, AT(num_nccl_streams), "HOROVOD_NUM_NCCL_STREAMS",
-     "library_options", "num_nccl_streams", NOT_NEGATIVE, ALWAYS, 0, 0, 0},
-    {"thread_affinity", KNOB_INT, AT(thread_affinity), "HOROVOD_THREAD_AFFINITY", "library_options",
-     "thread_affinity", NOT_NEGATIVE, ALWAYS, 0, 0, 0},
-    {"gloo_timeout_seconds", KNOB_INT, AT(gloo_timeout_s), "HOROVOD_GLOO_TIMEOUT_SECONDS",
-     "library_options", "gloo_timeout_seconds", NOT_NEGATIVE, ALWAYS, 0, 0, 0},
-
-    {"log_level", KNOB_LEVEL, AT(log_level), "HOROVOD_LOG_LEVEL", "logging", "level", ANY, ALWAYS,
-     0, 0, 0},
-    {"log_with_timestamp", KNOB_BOOL, AT(log_with_timestamp), "HOROVOD_LOG_HIDE_TIME", "logging",
-     "with_timestamp", ANY, ALWAYS, 0, true, false},
-};
-
-#define KNOB_COUNT (sizeof knob_rows / sizeof *knob_rows)
-
-static bool knob_is_set(const struct args *args, const struct knob_row *row)
+static size_t row_of(const struct setting *setting)
 {
-    const void *field = (const char *)args + row->offset;
-    switch (row->kind) {
-    case KNOB_INT: return ((const struct arg_int *)field)->is_set;
-    case KNOB_FLOAT: return ((const struct arg_float *)field)->is_set;
-    case KNOB_BOOL: return ((const struct arg_bool *)field)->is_set;
-    case KNOB_TEXT:
-    case KNOB_LEVEL: return *(const char *const *)field != NULL;
-    }
-    return false;
+    return (size_t)(setting - setting_rows);
 }
 
 /* ---- the file ---- */
@@ -116,7 +26,7 @@ static hvd_status_t bad_value(const char *name, const struct yaml_entry *e, cons
                      e->value == NULL ? "" : e->value);
 }
 
-static hvd_status_t file_int(const char *name, const struct yaml_entry *e, struct arg_int *field,
+static hvd_status_t file_int(const char *name, const struct yaml_entry *e, struct arg_value *ret,
                              struct error *error)
 {
     char digits[72], *end = NULL;
@@ -131,50 +41,72 @@ static hvd_status_t file_int(const char *name, const struct yaml_entry *e, struc
     long long value = strtoll(start, &end, is_binary ? 2 : 0);
     if (e->is_quoted || errno != 0 || end == start || *end != '\0')
         return bad_value(name, e, "a whole number", error);
-    *field = (struct arg_int){true, value};
+    *ret = (struct arg_value){.is_set = true, .whole = value};
     return HVD_OK;
 }
 
-static hvd_status_t file_float(const char *name, const struct yaml_entry *e,
-                               struct arg_float *field, struct error *error)
+static hvd_status_t file_float(const char *name, const struct yaml_entry *e, struct arg_value *ret,
+                               struct error *error)
 {
     char *end = NULL;
     double value = strtod(e->value, &end);
     if (e->is_quoted || end == e->value || *end != '\0' || !isfinite(value))
         return bad_value(name, e, "a number", error);
-    *field = (struct arg_float){true, value};
+    *ret = (struct arg_value){.is_set = true, .real = value};
     return HVD_OK;
 }
 
-static hvd_status_t file_level(const char *name, const struct yaml_entry *e, const char **field,
-                               struct error *error)
+/* "A, B or C" */
+static hvd_status_t file_choice(struct mem *m, const char *name, const struct yaml_entry *e,
+                                const struct setting *setting, struct arg_value *ret,
+                                struct error *error)
 {
-    static const char *const levels[] = {"TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"};
-    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
-        if (strcasecmp(levels[i], e->value) == 0) {
-            *field = levels[i];
-            return HVD_OK;
-        }
-    return bad_value(name, e, "TRACE, DEBUG, INFO, WARNING, ERROR or FATAL", error);
-}
-
-static hvd_status_t file_knob(const char *name, const struct yaml_entry *e,
-                              const struct knob_row *row, struct args *args, struct error *error)
-{
-    void *field = (char *)args + row->offset;
-    bool value = false;
-    switch (row->kind) {
-    case KNOB_INT: return file_int(name, e, field, error);
-    case KNOB_FLOAT: return file_float(name, e, field, error);
-    case KNOB_TEXT: *(const char **)field = e->value; return HVD_OK;
-    case KNOB_LEVEL: return file_level(name, e, field, error);
-    case KNOB_BOOL:
-        if (!yaml_bool(e, &value))
-            return bad_value(name, e, "true or false", error);
-        *(struct arg_bool *)field = (struct arg_bool){true, value != row->flips_file};
+    const char *found = args_choice(setting, e->value), *all = "";
+    if (found != NULL) {
+        *ret = (struct arg_value){.is_set = true, .text = found};
         return HVD_OK;
     }
+    for (int i = 0; i < SETTING_CHOICES_MAX && setting->choices[i] != NULL; i++) {
+        bool is_last = i + 1 == SETTING_CHOICES_MAX || setting->choices[i + 1] == NULL;
+        all = mem_format(m, "%s%s%s", all,
+                         i == 0    ? ""
+                         : is_last ? " or "
+                                   : ", ",
+                         setting->choices[i]);
+    }
+    return bad_value(name, e, all, error);
+}
+
+static hvd_status_t file_switch(const char *name, const struct yaml_entry *e,
+                                const struct setting *setting, struct arg_value *ret,
+                                struct error *error)
+{
+    bool value = false;
+    if (!yaml_bool(e, &value))
+        return bad_value(name, e, "true or false", error);
+    *ret = (struct arg_value){.is_set = true, .is_on = value != setting->is_file_inverted};
     return HVD_OK;
+}
+
+static hvd_status_t file_knob(struct mem *m, const char *name, const struct yaml_entry *e,
+                              const struct setting *setting, struct args *args, struct error *error)
+{
+    struct arg_value *ret = &args->settings[row_of(setting)];
+    if (setting->choices[0] != NULL)
+        return file_choice(m, name, e, setting, ret, error);
+    switch (setting_option_type(setting)) {
+    case TYPE_INT: return file_int(name, e, ret, error);
+    case TYPE_FLOAT: return file_float(name, e, ret, error);
+    case TYPE_SWITCH:
+    case TYPE_NONZERO: return file_switch(name, e, setting, ret, error);
+    case TYPE_TEXT:
+    case TYPE_LEVEL: *ret = (struct arg_value){.is_set = true, .text = e->value}; return HVD_OK;
+    case TYPE_NONE:
+    case TYPE_FLAG:
+    case TYPE_NAMES:
+    case TYPE_PAIR: break;
+    }
+    return error_set(error, HVD_ERR_INTERNAL, "%s has no type", setting->id);
 }
 
 static hvd_status_t file_controller(const char *name, const struct yaml_entry *e, struct args *args,
@@ -192,19 +124,21 @@ static hvd_status_t file_controller(const char *name, const struct yaml_entry *e
     return HVD_OK;
 }
 
-static const struct knob_row *knob_find(const struct yaml_entry *e)
+static const struct setting *knob_find(const struct yaml_entry *e)
 {
-    for (size_t i = 0; i < KNOB_COUNT; i++)
-        if (e->section != NULL && strcmp(e->section, knob_rows[i].section) == 0 &&
-            strcmp(e->key, knob_rows[i].key) == 0)
-            return &knob_rows[i];
+    for (size_t i = 0; i < setting_count; i++)
+        if (e->section != NULL && setting_rows[i].section != NULL &&
+            strcmp(e->section, setting_rows[i].section) == 0 &&
+            strcmp(e->key, setting_rows[i].key) == 0)
+            return &setting_rows[i];
     return NULL;
 }
 
 static bool is_section_name(const struct yaml_entry *e)
 {
-    for (size_t i = 0; i < KNOB_COUNT; i++)
-        if (e->section == NULL && strcmp(e->key, knob_rows[i].section) == 0)
+    for (size_t i = 0; i < setting_count; i++)
+        if (e->section == NULL && setting_rows[i].section != NULL &&
+            strcmp(e->key, setting_rows[i].section) == 0)
             return true;
     return false;
 }
@@ -226,53 +160,63 @@ hvd_status_t knobs_load_file(struct mem *m, const char *name, const char *text, 
     struct args given = *args; /* the command line wins wherever it said something */
     for (size_t i = 0; status == HVD_OK && i < yaml.count; i++) {
         const struct yaml_entry *e = &yaml.entries[i];
-        const struct knob_row *row = knob_find(e);
+        const struct setting *setting = knob_find(e);
         if (e->section == NULL && strcmp(e->key, "controller") == 0)
             status = file_controller(name, e, args, error);
         else if (is_section_name(e) && e->value == NULL && !e->is_quoted)
             continue;
         else if (is_section_name(e))
             status = bad_value(name, e, "a section with indented keys", error);
-        else if (row == NULL)
+        else if (setting == NULL)
             warn_unknown(m, name, e, args);
-        else if (e->value != NULL && !knob_is_set(&given, row))
-            status = file_knob(name, e, row, args, error);
+        else if (e->value != NULL && !given.settings[row_of(setting)].is_set)
+            status = file_knob(m, name, e, setting, args, error);
     }
     return status;
 }
 
 /* ---- limits and the environment ---- */
 
-static hvd_status_t check_number(const struct knob_row *row, double value, const char *text,
+static hvd_status_t check_number(const struct setting *setting, double value, const char *text,
                                  struct error *error)
 {
-    if (row->range == NOT_NEGATIVE && value < 0)
-        return error_set(error, HVD_ERR_INVALID, "%s=%s must be >= 0", row->name, text);
-    if (row->range == ZERO_TO_ONE && (value < 0 || value > 1))
-        return error_set(error, HVD_ERR_INVALID, "%s=%s must be in [0, 1]", row->name, text);
+    int64_t lowest = setting->lowest < 0 ? setting->lowest : 0, highest = setting->option_highest;
+    if (highest != 0 && (value < (double)lowest || value > (double)highest))
+        return error_set(error, HVD_ERR_INVALID, "%s=%s must be in [%" PRId64 ", %" PRId64 "]",
+                         setting->dest, text, lowest, highest);
+    if (value < (double)lowest)
+        return error_set(error, HVD_ERR_INVALID, "%s=%s must be >= %" PRId64, setting->dest, text,
+                         lowest);
     return HVD_OK;
+}
+
+static hvd_status_t check_int(const struct setting *setting, int64_t value, struct error *error)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    hvd_status_t status = check_number(setting, (double)value, text, error);
+    if (status == HVD_OK && setting->option_scale > 0 && value > INT64_MAX / setting->option_scale)
+        return error_set(error, HVD_ERR_INVALID, "%s=%s is too large", setting->dest, text);
+    return status;
+}
+
+static hvd_status_t check_float(const struct setting *setting, double value, struct error *error)
+{
+    char text[32];
+    knobs_format_float(value, text);
+    return check_number(setting, value, text, error);
 }
 
 hvd_status_t knobs_check(const struct args *args, struct error *error)
 {
-    char text[32];
     hvd_status_t status = HVD_OK;
-    for (size_t i = 0; i < KNOB_COUNT && status == HVD_OK; i++) {
-        const struct knob_row *row = &knob_rows[i];
-        const void *field = (const char *)args + row->offset;
-        if (!knob_is_set(args, row))
-            continue;
-        if (row->kind == KNOB_INT) {
-            int64_t value = ((const struct arg_int *)field)->value;
-            snprintf(text, sizeof text, "%" PRId64, value);
-            status = check_number(row, (double)value, text, error);
-            if (status == HVD_OK && row->scale > 0 && value > INT64_MAX / row->scale)
-                status = error_set(error, HVD_ERR_INVALID, "%s=%s is too large", row->name, text);
-        } else if (row->kind == KNOB_FLOAT) {
-            double value = ((const struct arg_float *)field)->value;
-            knobs_format_float(value, text);
-            status = check_number(row, value, text, error);
-        }
+    for (size_t i = 0; i < setting_count && status == HVD_OK; i++) {
+        const struct arg_value *value = &args->settings[i];
+        enum setting_type type = setting_option_type(&setting_rows[i]);
+        if (value->is_set && type == TYPE_INT)
+            status = check_int(&setting_rows[i], value->whole, error);
+        else if (value->is_set && type == TYPE_FLOAT)
+            status = check_float(&setting_rows[i], value->real, error);
     }
     return status;
 }
@@ -297,42 +241,44 @@ void knobs_format_float(double value, char *ret_text)
     snprintf(ret_text, 32, "%.*f", decimals < 1 ? 1 : decimals, value);
 }
 
-static bool knob_applies(const struct args *args, const struct knob_row *row)
+/* A switch that is off, like an option that was not given, leaves those that need it without
+ * meaning. */
+static bool knob_applies(const struct args *args, const struct setting *setting)
 {
-    switch (row->when) {
-    case ALWAYS: return true;
-    case WITH_AUTOTUNE: return args->autotune.is_set && args->autotune.value;
-    case WITH_TIMELINE: return args->timeline_filename != NULL;
-    }
-    return false;
+    const struct setting *needed = setting->needs == NULL ? NULL : setting_find(setting->needs);
+    if (needed == NULL)
+        return true;
+    const struct arg_value *value = &args->settings[row_of(needed)];
+    return value->is_set && (needed->type != TYPE_SWITCH || value->is_on);
 }
 
-static void knob_export(struct mem *m, const struct args *args, const struct knob_row *row,
+static void knob_export(struct mem *m, const struct setting *setting, const struct arg_value *value,
                         struct list *env)
 {
-    const void *field = (const char *)args + row->offset;
     char text[32] = "";
-    const char *value = text;
-    switch (row->kind) {
-    case KNOB_INT:
+    switch (setting_option_type(setting)) {
+    case TYPE_INT:
         snprintf(text, sizeof text, "%" PRId64,
-                 ((const struct arg_int *)field)->value * (row->scale == 0 ? 1 : row->scale));
+                 value->whole * (setting->option_scale == 0 ? 1 : setting->option_scale));
         break;
-    case KNOB_FLOAT: knobs_format_float(((const struct arg_float *)field)->value, text); break;
-    case KNOB_BOOL:
-        value = ((const struct arg_bool *)field)->value != row->flips_env ? "1" : "0";
-        break;
-    case KNOB_TEXT:
-    case KNOB_LEVEL: value = *(const char *const *)field; break;
+    case TYPE_FLOAT: knobs_format_float(value->real, text); break;
+    case TYPE_SWITCH:
+    case TYPE_NONZERO: text[0] = value->is_on != setting->is_variable_inverted ? '1' : '0'; break;
+    case TYPE_TEXT:
+    case TYPE_LEVEL: list_set(m, env, setting->name, value->text); return;
+    case TYPE_NONE:
+    case TYPE_FLAG:
+    case TYPE_NAMES:
+    case TYPE_PAIR: return;
     }
-    list_set(m, env, row->env, value);
+    list_set(m, env, setting->name, text);
 }
 
 void knobs_export(struct mem *m, const struct args *args, struct list *env)
 {
-    for (size_t i = 0; i < KNOB_COUNT; i++)
-        if (knob_is_set(args, &knob_rows[i]) && knob_applies(args, &knob_rows[i]))
-            knob_export(m, args, &knob_rows[i], env);
+    for (size_t i = 0; i < setting_count; i++)
+        if (args->settings[i].is_set && knob_applies(args, &setting_rows[i]))
+            knob_export(m, &setting_rows[i], &args->settings[i], env);
     if (args->tcp)
-        list_set(m, env, "NCCL_IB_DISABLE", "1");
+        list_set(m, env, setting_rows[ROW_option_tcp].exports, "1");
 }

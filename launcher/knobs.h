@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* knobs.h - settings that come from the command line or the config file and reach the workers as
- * environment variables: one row each (name, field, environment name, place in the YAML file).
+ * environment variables: the rows of base/settings.def that have an option.
  *
  * A knob that was not given leaves the environment as it is. The command line wins over the file.
- * Thread: any.  Start reading at knob_rows[] in knobs.c. */
+ * Thread: any.  Start reading at knobs_load_file(). */
 #ifndef HVD_LAUNCHER_KNOBS_H
 #define HVD_LAUNCHER_KNOBS_H
 

@@ -18,7 +18,8 @@ static int32_t arrived(const struct job *job, uint8_t *ret_present)
 {
     if (job->store == NULL)
         return 0;
-    return store_server_arrived(job->store, JOB_SCOPE, STORE_EPOCH_ANY, ret_present, job->count);
+    return store_server_arrived(job->store, JOB_SCOPE, STORE_EPOCH_ANY, ret_present,
+                                job->generation.count);
 }
 
 static bool has_arrived(const uint8_t *present, int32_t rank)
@@ -109,16 +110,17 @@ static void say_ranks(struct job *job, const uint8_t *present, double seconds)
 int32_t ladder_never_came(const struct job *job)
 {
     int32_t rank = 0;
-    while (rank < job->count && !job->ranks[rank].is_ended)
+    while (rank < job->generation.count && !job->generation.ranks[rank].is_ended)
         rank++;
-    if (rank == job->count)
+    if (rank == job->generation.count)
         return -1;
-    uint8_t *present = os_alloc(job->os, ((size_t)job->count + 7) / 8);
+    uint8_t *present = os_alloc(job->os, ((size_t)job->generation.count + 7) / 8);
     if (present == NULL)
         return -1;
     int32_t count = arrived(job, present), found = -1;
-    for (; count > 0 && count < job->count && rank < job->count && found < 0; rank++)
-        if (job->ranks[rank].is_ended && !has_arrived(present, rank))
+    for (; count > 0 && count < job->generation.count && rank < job->generation.count && found < 0;
+         rank++)
+        if (job->generation.ranks[rank].is_ended && !has_arrived(present, rank))
             found = rank;
     os_free(job->os, present);
     return found;
@@ -126,7 +128,7 @@ int32_t ladder_never_came(const struct job *job)
 
 static void tick_ranks(struct job *job, int64_t now_ns)
 {
-    size_t bytes = ((size_t)job->count + 7) / 8;
+    size_t bytes = ((size_t)job->generation.count + 7) / 8;
     uint8_t *present = os_alloc(job->os, bytes);
     if (present == NULL)
         return;
@@ -135,7 +137,7 @@ static void tick_ranks(struct job *job, int64_t now_ns)
         job->ladder.dial_since_ns = now_ns;
     int64_t waited_ns = now_ns - job->ladder.dial_since_ns;
     /* A finished exchange may be forgotten by the store: fewer than before means done. */
-    if (count == job->count || (count == 0 && job->ladder.dial_since_ns != 0))
+    if (count == job->generation.count || (count == 0 && job->ladder.dial_since_ns != 0))
         job->ladder.is_quiet = true;
     else if (count > 0 && waited_ns >= FIRST_S * JOB_NS_PER_S)
         say_ranks(job, present, (double)waited_ns / (double)JOB_NS_PER_S);

@@ -4,10 +4,6 @@
 #include "locality.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <strings.h>
@@ -18,16 +14,14 @@
 
 /* ---- our addresses ---- */
 
-static bool is_usable(const struct ifaddrs *i)
+static bool is_usable(const struct sockaddr *address)
 {
-    if (i->ifa_addr == NULL || (i->ifa_flags & IFF_UP) == 0)
-        return false;
-    if (i->ifa_addr->sa_family == AF_INET)
+    if (address->sa_family == AF_INET)
         return true;
-    if (i->ifa_addr->sa_family != AF_INET6)
+    if (address->sa_family != AF_INET6)
         return false;
     struct sockaddr_in6 v6;
-    memcpy(&v6, i->ifa_addr, sizeof v6);
+    memcpy(&v6, address, sizeof v6);
     return !IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr);
 }
 
@@ -47,28 +41,40 @@ static bool to_text(const struct sockaddr *address, char *ret_text, size_t bytes
     return inet_ntop(AF_INET6, &v6.sin6_addr, ret_text, (socklen_t)bytes) != NULL;
 }
 
+struct load {
+    struct mem *mem;
+    struct locality *locality;
+};
+
+static void load_address(void *arg, const char *name, const struct sockaddr *address,
+                         bool is_loopback)
+{
+    struct load *load = arg;
+    struct locality *l = load->locality;
+    char text[INET6_ADDRSTRLEN];
+    if (!is_usable(address) || !to_text(address, text, sizeof text))
+        return;
+    if (l->count == l->capacity) {
+        int32_t capacity = l->capacity == 0 ? 16 : l->capacity * 2;
+        struct locality_address *items = mem_alloc(load->mem, (size_t)capacity * sizeof *items);
+        if (l->count > 0)
+            memcpy(items, l->items, (size_t)l->count * sizeof *items);
+        l->items = items;
+        l->capacity = capacity;
+    }
+    l->items[l->count++] = (struct locality_address){.interface = mem_copy(load->mem, name),
+                                                     .text = mem_copy(load->mem, text),
+                                                     .is_ipv6 = address->sa_family == AF_INET6,
+                                                     .is_loopback = is_loopback};
+}
+
 hvd_status_t locality_load(struct mem *m, struct locality *ret, struct error *error)
 {
     *ret = (struct locality){0};
-    struct ifaddrs *list = NULL;
-    if (getifaddrs(&list) != 0)
-        return error_set_os(error, -errno, "cannot list the network interfaces");
-    int32_t count = 0;
-    for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next)
-        count++;
-    ret->items = mem_alloc(m, (size_t)(count + 1) * sizeof *ret->items);
-    ret->capacity = count;
-    for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
-        char text[INET6_ADDRSTRLEN];
-        if (!is_usable(i) || !to_text(i->ifa_addr, text, sizeof text))
-            continue;
-        ret->items[ret->count++] =
-            (struct locality_address){.interface = mem_copy(m, i->ifa_name),
-                                      .text = mem_copy(m, text),
-                                      .is_ipv6 = i->ifa_addr->sa_family == AF_INET6,
-                                      .is_loopback = (i->ifa_flags & IFF_LOOPBACK) != 0};
-    }
-    freeifaddrs(list);
+    struct load load = {m, ret};
+    int rc = m->os->interfaces(m->os->ctx, load_address, &load);
+    if (rc < 0)
+        return error_set_os(error, rc, "cannot list the network interfaces");
     gethostname(ret->hostname, sizeof ret->hostname - 1);
     return HVD_OK;
 }
@@ -86,23 +92,25 @@ bool locality_is_own(const struct locality *l, const char *address)
 /* ---- which hosts are here? ---- */
 
 struct resolve {
+    const struct os *os;
     const struct locality *locality;
     const char *name;
     bool *ret_is_local;
 };
 
-static void *resolve_one(void *arg)
+static void resolved(void *arg, const struct sockaddr *address, unsigned bytes)
 {
     const struct resolve *r = arg;
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
-    if (getaddrinfo(r->name, NULL, &hints, &found) != 0)
-        return NULL;
-    for (const struct addrinfo *a = found; a != NULL; a = a->ai_next) {
-        char text[INET6_ADDRSTRLEN];
-        if (to_text(a->ai_addr, text, sizeof text) && locality_is_own(r->locality, text))
-            *r->ret_is_local = true;
-    }
-    freeaddrinfo(found);
+    char text[INET6_ADDRSTRLEN];
+    (void)bytes;
+    if (to_text(address, text, sizeof text) && locality_is_own(r->locality, text))
+        *r->ret_is_local = true;
+}
+
+static void *resolve_one(void *arg)
+{
+    struct resolve *r = arg;
+    (void)r->os->resolve(r->os->ctx, r->name, "0", resolved, r);
     return NULL;
 }
 
@@ -136,7 +144,7 @@ void locality_mark_hosts(const struct locality *l, const struct os *os, struct m
         ret_is_local[i] = strcasecmp(name, "localhost") == 0 ||
                           strcasecmp(name, l->hostname) == 0 || locality_is_own(l, name);
         if (!ret_is_local[i] && !is_numeric(name))
-            batch[pending++] = (struct resolve){l, name, &ret_is_local[i]};
+            batch[pending++] = (struct resolve){os, l, name, &ret_is_local[i]};
         if (pending == RESOLVERS_MAX || (pending > 0 && i + 1 == hosts->count)) {
             resolve_batch(os, batch, pending);
             pending = 0;
@@ -185,25 +193,33 @@ void locality_all(const struct locality *l, struct mem *m, struct list *ret)
             locality_add_once(m, ret, l->items[i].text);
 }
 
+struct route {
+    const struct locality *locality;
+    struct mem *mem;
+    char *result;
+};
+
+static void route_try(void *arg, const struct sockaddr *address, unsigned bytes)
+{
+    struct route *route = arg;
+    const struct os *os = route->mem->os;
+    struct sockaddr_storage self;
+    unsigned self_bytes = sizeof self;
+    char text[INET6_ADDRSTRLEN];
+    int fd = route->result == NULL ? os->socket(os->ctx, address->sa_family, SOCK_DGRAM) : -1;
+    if (fd < 0)
+        return;
+    if (os->connect(os->ctx, fd, address, bytes) == 0 &&
+        os->getsockname(os->ctx, fd, (struct sockaddr *)&self, &self_bytes) == 0 &&
+        to_text((struct sockaddr *)&self, text, sizeof text) &&
+        locality_is_own(route->locality, text))
+        route->result = mem_copy(route->mem, text);
+    os->close(os->ctx, fd);
+}
+
 char *locality_route_to(const struct locality *l, struct mem *m, const char *host)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *found = NULL;
-    char *result = NULL;
-    if (getaddrinfo(host, "9", &hints, &found) != 0)
-        return NULL;
-    for (const struct addrinfo *a = found; a != NULL && result == NULL; a = a->ai_next) {
-        struct sockaddr_storage self;
-        socklen_t bytes = sizeof self;
-        char text[INET6_ADDRSTRLEN];
-        int fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-        if (fd < 0)
-            continue;
-        if (connect(fd, a->ai_addr, a->ai_addrlen) == 0 &&
-            getsockname(fd, (struct sockaddr *)&self, &bytes) == 0 &&
-            to_text((struct sockaddr *)&self, text, sizeof text) && locality_is_own(l, text))
-            result = mem_copy(m, text);
-        close(fd);
-    }
-    freeaddrinfo(found);
-    return result;
+    struct route route = {.locality = l, .mem = m};
+    (void)m->os->resolve(m->os->ctx, host, "9", route_try, &route);
+    return route.result;
 }

@@ -22,9 +22,7 @@
 #include "print_config.h"
 #include "spawn.h"
 
-#define EXIT_USAGE        2
-#define START_TIMEOUT_S   30
-#define ELASTIC_TIMEOUT_S 600
+#define EXIT_USAGE 2
 
 static int usage_error(const char *text)
 {
@@ -40,20 +38,21 @@ static void print_warnings(const struct args *args)
 }
 
 /* Seconds from the option, else from the environment, else the default. */
-static hvd_status_t settle_seconds(const struct os *os, struct arg_int *seconds, const char *option,
-                                   const char *name, int64_t fallback, struct error *error)
+static hvd_status_t settle_seconds(const struct os *os, struct arg_int *seconds,
+                                   const struct setting *setting, struct error *error)
 {
-    const char *text = os->env(os->ctx, name);
+    const char *text = os->env(os->ctx, setting->name);
     if (!seconds->is_set) {
         char *end = NULL;
-        seconds->value = text == NULL ? fallback : strtoll(text, &end, 10);
+        seconds->value = strtoll(text == NULL ? setting->fallback : text, &end, 10);
         if (text != NULL && (end == text || *end != '\0'))
-            return error_set(error, HVD_ERR_CONFIG, "%s='%s' is not a number of seconds", name,
-                             text);
+            return error_set(error, HVD_ERR_CONFIG, "%s='%s' is not a number of seconds",
+                             setting->name, text);
     }
-    if (seconds->value < 1 || seconds->value > 1000000)
-        return error_set(error, HVD_ERR_INVALID, "%s must be between 1 and 1000000 seconds",
-                         seconds->is_set ? option : name);
+    if (seconds->value < setting->lowest || seconds->value > setting->highest)
+        return error_set(error, HVD_ERR_INVALID, "%s must be between %lld and %lld seconds",
+                         seconds->is_set ? setting->flags[0].names[0] : setting->name,
+                         (long long)setting->lowest, (long long)setting->highest);
     return HVD_OK;
 }
 
@@ -77,11 +76,11 @@ static hvd_status_t settle(struct mem *m, const struct os *os, struct args *args
     if (status == HVD_OK)
         status = knobs_check(args, error);
     if (status == HVD_OK)
-        status = settle_seconds(os, &args->start_timeout_s, "--start-timeout",
-                                "HOROVOD_START_TIMEOUT", START_TIMEOUT_S, error);
+        status = settle_seconds(os, &args->start_timeout_s,
+                                &setting_rows[ROW_option_start_timeout_s], error);
     if (status == HVD_OK)
-        status = settle_seconds(os, &args->elastic_timeout_s, "--elastic-timeout",
-                                "HOROVOD_ELASTIC_TIMEOUT", ELASTIC_TIMEOUT_S, error);
+        status = settle_seconds(os, &args->elastic_timeout_s,
+                                &setting_rows[ROW_option_elastic_timeout_s], error);
     if (status == HVD_OK && args->ssh_port.is_set &&
         (args->ssh_port.value < 1 || args->ssh_port.value > 65535))
         status = error_set(error, HVD_ERR_INVALID, "--ssh-port must be between 1 and 65535");
@@ -95,7 +94,7 @@ static bool wants_job(const struct args *args)
     return !args->check_build && !args->print_config && !args->doctor;
 }
 
-/* Hosts, slots and command of the job; the number of processes may come from a batch system. */
+/* Hosts and slots of the job; the number of processes may come from a batch system. */
 static hvd_status_t settle_job(struct job *job, struct args *args, struct hosts *hosts,
                                struct error *error)
 {
@@ -109,9 +108,11 @@ static hvd_status_t settle_job(struct job *job, struct args *args, struct hosts 
         return error_set(error, HVD_ERR_INVALID, "-np must be between 1 and %d", HOSTS_SLOTS_MAX);
     args->num_proc.value = count;
     job->hosts = hosts;
-    job->count = (int32_t)count;
-    env_split_command(job->mem, args->command, &job->assignments, &job->command);
-    return hosts_assign(job->mem, hosts, job->count, &job->slots, error);
+    struct slot *places = NULL;
+    status = hosts_assign(job->mem, hosts, (int32_t)count, &places, error);
+    if (status == HVD_OK)
+        generation_init(job->mem, &job->generation, places, (int32_t)count);
+    return status;
 }
 
 static int run_job(struct job *job, struct args *args)
@@ -139,8 +140,8 @@ static int run(struct mem *m, const struct os *os, int argc, char **argv)
     error_clear(&error);
     if (args_parse(m, argc, argv, &args, &error) != HVD_OK)
         return usage_error(error.text);
-    if (args.is_agent)
-        return agent_main(os);
+    if (args.is_agent || args.is_local_agent)
+        return agent_main(os, args.is_local_agent);
     if (args.wants_help || args.wants_version) {
         if (args.wants_help)
             args_print_help(stdout);
@@ -159,6 +160,9 @@ static int run(struct mem *m, const struct os *os, int argc, char **argv)
     if (wants_job(&args) && !args.num_proc.is_set && !allocation_is_batch(os))
         return usage_error("the following arguments are required: -np/--num-proc");
     struct job job = {.os = os, .mem = m, .args = &args, .self_path = spawn_self_path(m)};
+    env_split_command(m, args.command, &job.assignments, &job.command);
+    if (wants_job(&args) && job.command.count == 0)
+        return usage_error("the following arguments are required: command");
     return run_job(&job, &args);
 }
 

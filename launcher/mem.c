@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/sha256.h"
+
 #define MEM_BLOCK_BYTES 16384u
 #define MEM_ALIGN       16u
 
@@ -35,6 +37,7 @@ void mem_destroy(struct mem *m)
 {
     while (m != NULL && m->blocks != NULL) {
         struct mem_block *next = m->blocks->next;
+        bytes_wipe(m->blocks, sizeof *m->blocks + m->blocks->capacity); /* keys among it */
         os_free(m->os, m->blocks);
         m->blocks = next;
     }
@@ -148,6 +151,14 @@ const uint8_t *bytes_at(const struct bytes *b)
     return b->data == NULL ? (const uint8_t *)"" : b->data + b->start;
 }
 
+static void bytes_discard(const struct os *os, struct bytes *b)
+{
+    if (b->data == NULL)
+        return;
+    bytes_wipe(b->data, b->capacity);
+    os_free(os, b->data);
+}
+
 uint8_t *bytes_room(const struct os *os, struct bytes *b, size_t n)
 {
     if (b->start > 0 && b->capacity - b->end < n) {
@@ -159,9 +170,13 @@ uint8_t *bytes_room(const struct os *os, struct bytes *b, size_t n)
         if (n > SIZE_MAX / 4 || b->capacity > SIZE_MAX / 4)
             no_memory();
         size_t capacity = 2 * b->capacity + n;
-        uint8_t *data = os->resize(os->ctx, b->data, capacity);
+        uint8_t *data = os_alloc(os, capacity);
         if (data == NULL)
             no_memory();
+        if (b->data != NULL)
+            memcpy(data, b->data, b->end);
+        bytes_discard(os,
+                      b); /* not resize(): messages hold keys, which a copy would leave behind */
         b->data = data;
         b->capacity = capacity;
     }
@@ -190,7 +205,6 @@ void bytes_drop(struct bytes *b, size_t n)
 
 void bytes_free(const struct os *os, struct bytes *b)
 {
-    if (b->data != NULL)
-        os_free(os, b->data);
+    bytes_discard(os, b);
     *b = (struct bytes){0};
 }

@@ -17,7 +17,7 @@
 #include "base/status.h"
 #include "mem.h"
 
-#define MESSAGE_VERSION   1u
+#define MESSAGE_VERSION   5u
 #define MESSAGE_MAX       (64u << 20) /* START carries whole environments */
 #define MESSAGE_TEXT_MAX  (8u << 20)
 #define MESSAGE_CHUNK     65536u
@@ -27,12 +27,17 @@
 
 enum message_type {
     /* to the agent */
-    MESSAGE_START = 1,  /* key, addresses to dial, directory, environment, command, ranks */
+    MESSAGE_START = 1,  /* key, addresses to dial, directory, environment, command, u8 is_lasting,
+                           ranks; is_lasting: the agent stays when all of them have ended */
     MESSAGE_STOP = 2,   /* u32 grace in ms: SIGTERM, then SIGKILL */
     MESSAGE_SIGNAL = 3, /* u32 signal for every worker's group */
-    MESSAGE_PING = 4,   /* u64 echoed */
+    MESSAGE_PING = 4,   /* u64 echoed; 0: only a sign of life */
     MESSAGE_SERVE = 5,  /* doctor: key; listen for a probe */
     MESSAGE_DIAL = 6,   /* doctor: key, addresses; dial and measure */
+    MESSAGE_SPAWN = 7,  /* u32 index, environment: one more worker, after START */
+    MESSAGE_HALT = 8,   /* u32 index, u32 grace in ms: STOP for this worker alone */
+    MESSAGE_NOTICE = 9, /* u64 version, added, removed: for all workers, wire/notice.h */
+    MESSAGE_LOOK = 10,  /* u32 number, list of u32 index: what are these workers doing? */
     /* from the agent */
     MESSAGE_HELLO = 32,   /* u32 version, texts: release, host, ssh peer, machine, python */
     MESSAGE_STARTED = 33, /* u32 number of workers, text where the key file is or "" */
@@ -43,7 +48,13 @@ enum message_type {
     MESSAGE_GONE = 38,    /* nothing of the job is left on this host */
     MESSAGE_PONG = 39,    /* u64 echo, i64 wall clock in us */
     MESSAGE_SERVING = 40, /* doctor: text, the addresses */
-    MESSAGE_MEASURED = 41 /* doctor: text address or "", f64 round trip us, f64 bytes/s, text why */
+    MESSAGE_MEASURED =
+        41,               /* doctor: text address or "", f64 round trip us, f64 bytes/s, text why */
+    MESSAGE_CAUSE = 42,   /* u32 rank, u32 the rank that it blames or ~0, text; before its EXIT; u8
+                             kind, u64 epoch, text worker, i64 count, i64 waited_ms: wire/cause.h */
+    MESSAGE_SPAWNED = 43, /* u32 index, u32 pid or 0, text why not */
+    MESSAGE_LOOKED = 44   /* u32 number, u32 index, u32 pid, texts: state, where, inner, inside,
+                             frames, u8 is_inside: inspect.h */
 };
 
 struct link {

@@ -261,8 +261,8 @@ int mpi_run(struct job *job)
         return 1;
     }
     mpi_environment(job, &env);
-    if (mpi_command(job->mem, job->args, kind, job->hosts, job->count, &env, &job->command, &line,
-                    &error) != HVD_OK) {
+    if (mpi_command(job->mem, job->args, kind, job->hosts, job->generation.count, &env,
+                    &job->command, &line, &error) != HVD_OK) {
         fprintf(stderr, "horovodrun: %s\n", error.text);
         return 1;
     }

@@ -117,7 +117,7 @@ void output_tail_each(const struct output *o, int32_t rank, void (*fn)(void *arg
 
 /* ---- lines ---- */
 
-static size_t format_prefix(const struct output *o, int32_t rank, int stream, char *ret_text,
+static size_t format_prefix(const struct output *o, const char *label, int stream, char *ret_text,
                             size_t bytes)
 {
     char when[64] = "";
@@ -127,7 +127,8 @@ static size_t format_prefix(const struct output *o, int32_t rank, int stream, ch
         if (localtime_r(&seconds, &local) != NULL)
             strftime(when, sizeof when, "%a %b %e %H:%M:%S %Y", &local);
     }
-    int n = snprintf(ret_text, bytes, "%s[%d]<%s>:", when, rank, stream == 1 ? "stdout" : "stderr");
+    int n =
+        snprintf(ret_text, bytes, "%s[%s]<%s>:", when, label, stream == 1 ? "stdout" : "stderr");
     return n < 0 ? 0 : (size_t)n;
 }
 
@@ -137,8 +138,9 @@ static void emit(struct output *o, int32_t rank, int stream, const char *more, s
     struct output_rank *r = &o->ranks[rank];
     struct output_stream *s = &r->streams[stream - 1];
     struct output_sink *sinks[2] = {&o->sinks[stream - 1], &s->file};
-    char prefix[96];
-    size_t prefix_bytes = s->has_prefix ? 0 : format_prefix(o, rank, stream, prefix, sizeof prefix);
+    char prefix[128];
+    size_t prefix_bytes =
+        s->has_prefix ? 0 : format_prefix(o, r->label, stream, prefix, sizeof prefix);
     for (int i = 0; i < 2; i++) {
         if (sinks[i]->fd < 0)
             continue;
@@ -236,18 +238,56 @@ void output_say(struct output *o, int stream, const char *format, ...)
 void output_init(struct output *o, const struct os *os, struct mem *m, int32_t count,
                  bool wants_time)
 {
-    *o = (struct output){.os = os, .count = count, .wants_time = wants_time};
+    *o = (struct output){.os = os, .wants_time = wants_time};
     for (int i = 0; i < 2; i++) {
         struct stat st;
         bool is_file = fstat(i + 1, &st) == 0 && S_ISREG(st.st_mode);
         sink_init(&o->sinks[i], i + 1, is_file);
     }
-    o->ranks = mem_alloc(m, (size_t)count * sizeof *o->ranks);
-    for (int32_t i = 0; i < count; i++) {
-        o->ranks[i].rank = i;
-        for (int k = 0; k < 2; k++)
-            sink_init(&o->ranks[i].streams[k].file, -1, true);
+    output_grow(o, m, count);
+    for (int32_t i = 0; i < count; i++)
+        snprintf(o->ranks[i].label, sizeof o->ranks[i].label, "%d", i);
+}
+
+void output_grow(struct output *o, struct mem *m, int32_t count)
+{
+    if (count > o->room) {
+        int32_t room = count > 2 * o->room ? count : 2 * o->room;
+        struct output_rank *grown = mem_alloc(m, (size_t)room * sizeof *grown);
+        if (o->count > 0)
+            memcpy(grown, o->ranks, (size_t)o->count * sizeof *grown);
+        o->ranks = grown;
+        o->room = room;
     }
+    for (; o->count < count; o->count++)
+        for (int k = 0; k < 2; k++)
+            sink_init(&o->ranks[o->count].streams[k].file, -1, true);
+}
+
+void output_label(struct output *o, int32_t rank, const char *label)
+{
+    snprintf(o->ranks[rank].label, sizeof o->ranks[rank].label, "%s", label);
+}
+
+static void rank_destroy(struct output *o, struct output_rank *r)
+{
+    for (int k = 0; k < 2; k++) {
+        bytes_free(o->os, &r->streams[k].line);
+        bytes_free(o->os, &r->streams[k].file.queue);
+        if (r->streams[k].file.fd >= 0)
+            o->os->close(o->os->ctx, r->streams[k].file.fd);
+    }
+    for (int k = 0; k < OUTPUT_TAIL_LINES; k++)
+        os_free(o->os, r->tail.lines[k]);
+}
+
+void output_renew_rank(struct output *o, int32_t rank)
+{
+    output_finish_rank(o, rank);
+    rank_destroy(o, &o->ranks[rank]);
+    memset(&o->ranks[rank], 0, sizeof o->ranks[rank]);
+    for (int k = 0; k < 2; k++)
+        sink_init(&o->ranks[rank].streams[k].file, -1, true);
 }
 
 static int make_directories(struct mem *m, const char *path)
@@ -272,25 +312,32 @@ static int digits(int32_t n)
     return width;
 }
 
+hvd_status_t output_open_rank(struct output *o, struct mem *m, int32_t rank, const char *folder,
+                              struct error *error)
+{
+    static const char *const names[] = {"stdout", "stderr"};
+    int rc = make_directories(m, folder);
+    if (rc < 0)
+        return error_set_os(error, rc, "cannot make directory %s", folder);
+    for (int k = 0; k < 2; k++) {
+        char *path = mem_format(m, "%s/%s", folder, names[k]);
+        /* what programs print may be secret; a file that is there keeps its mode */
+        int fd = o->os->create(o->os->ctx, path, 0600);
+        if (fd < 0)
+            return error_set_os(error, fd, "cannot write %s%s", path, os_create_hint(fd));
+        sink_init(&o->ranks[rank].streams[k].file, fd, true);
+    }
+    return HVD_OK;
+}
+
 hvd_status_t output_open_files(struct output *o, struct mem *m, const char *dir,
                                struct error *error)
 {
-    static const char *const names[] = {"stdout", "stderr"};
     int width = digits(o->count - 1);
-    for (int32_t i = 0; i < o->count; i++) {
-        char *folder = mem_format(m, "%s/rank.%0*d", dir, width, i);
-        int rc = make_directories(m, folder);
-        if (rc < 0)
-            return error_set_os(error, rc, "cannot make directory %s", folder);
-        for (int k = 0; k < 2; k++) {
-            char *path = mem_format(m, "%s/%s", folder, names[k]);
-            int fd = o->os->open(o->os->ctx, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-            if (fd < 0)
-                return error_set_os(error, fd, "cannot write %s", path);
-            sink_init(&o->ranks[i].streams[k].file, fd, true);
-        }
-    }
-    return HVD_OK;
+    hvd_status_t status = HVD_OK;
+    for (int32_t i = 0; i < o->count && status == HVD_OK; i++)
+        status = output_open_rank(o, m, i, mem_format(m, "%s/rank.%0*d", dir, width, i), error);
+    return status;
 }
 
 bool output_flush(struct output *o)
@@ -331,17 +378,8 @@ void output_destroy(struct output *o)
 {
     if (o == NULL || o->os == NULL)
         return;
-    for (int32_t i = 0; i < o->count; i++) {
-        struct output_rank *r = &o->ranks[i];
-        for (int k = 0; k < 2; k++) {
-            bytes_free(o->os, &r->streams[k].line);
-            bytes_free(o->os, &r->streams[k].file.queue);
-            if (r->streams[k].file.fd >= 0)
-                o->os->close(o->os->ctx, r->streams[k].file.fd);
-        }
-        for (int k = 0; k < OUTPUT_TAIL_LINES; k++)
-            os_free(o->os, r->tail.lines[k]);
-    }
+    for (int32_t i = 0; i < o->count; i++)
+        rank_destroy(o, &o->ranks[i]);
     for (int i = 0; i < 2; i++)
         bytes_free(o->os, &o->sinks[i].queue);
     *o = (struct output){0};

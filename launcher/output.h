@@ -44,8 +44,10 @@ struct output_tail {
     int next;
 };
 
+#define OUTPUT_LABEL_MAX 32u
+
 struct output_rank {
-    int32_t rank;
+    char label[OUTPUT_LABEL_MAX]; /* its rank; of an elastic job's worker without one, its name */
     struct output_stream streams[2];
     struct output_tail tail;
 };
@@ -54,7 +56,7 @@ struct output {
     const struct os *os;
     struct output_sink sinks[2]; /* stdout, stderr */
     struct output_rank *ranks;
-    int32_t count;
+    int32_t count, room;
     bool wants_time, wants_prefix;
 };
 
@@ -63,6 +65,14 @@ void output_init(struct output *o, const struct os *os, struct mem *m, int32_t c
 /* Creates the directories and files; the number is as wide as the largest. */
 hvd_status_t output_open_files(struct output *o, struct mem *m, const char *dir,
                                struct error *error);
+/* At least so many ranks; those that are new have no label yet. */
+void output_grow(struct output *o, struct mem *m, int32_t count);
+void output_label(struct output *o, int32_t rank, const char *label);
+/* DIR/FOLDER/stdout and stderr for one rank. */
+hvd_status_t output_open_rank(struct output *o, struct mem *m, int32_t rank, const char *folder,
+                              struct error *error);
+/* Another process is to use this entry: nothing of the last one is left. */
+void output_renew_rank(struct output *o, int32_t rank);
 void output_feed(struct output *o, int32_t rank, int stream, const void *bytes, size_t n);
 void output_finish_rank(struct output *o, int32_t rank); /* writes unfinished lines */
 /* A line of the launcher's own; stream 1 or 2; gets a newline. */

@@ -36,12 +36,15 @@ int print_config_run(struct mem *m, const struct os *os, const struct args *args
         return 1;
     }
     char *text = mem_alloc(m, CONFIG_TEXT_MAX);
-    for (size_t i = 0; i < config_row_count; i++) {
-        const struct config_row *row = &config_rows[i];
+    for (size_t i = 0; i < setting_count; i++) {
+        const struct setting *row = &setting_rows[i];
+        if (!setting_is_config(row))
+            continue;
         bool is_set = config_is_set(os, row->name);
         config_format(config, row, text, CONFIG_TEXT_MAX);
-        printf("%s=%s\n    %s%s\n", row->name,
-               row->is_secret ? (is_set ? "(set, not shown)" : "") : text, row->help,
+        printf("%s=%s\n    %s%s%s\n", row->name,
+               row->is_secret ? (is_set ? "(set, not shown)" : "") : text,
+               row->idle != NULL ? "accepted, but has no effect yet: " : "", row->help,
                is_set ? "  [set]" : "");
     }
     return 0;

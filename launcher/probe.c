@@ -15,6 +15,8 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "base/sha256.h"
+#include "base/socket.h"
 #include "locality.h"
 #include "wire/address.h"
 #include "wire/handshake.h"
@@ -122,25 +124,12 @@ static void serve_burst(const struct os *os, int fd)
     send_all(os, fd, answer, sizeof answer, os_now_ns(os) + ANSWER_NS);
 }
 
-/* What the kernel takes for the largest packet on the way there; 0: not known. */
-static uint32_t path_mtu(const struct os *os, int fd)
-{
-    int mtu = 0;
-    unsigned bytes = sizeof mtu;
-    if (os->sockopt_get(os->ctx, fd, IPPROTO_IP, IP_MTU, &mtu, &bytes) < 0 || mtu <= 0) {
-        bytes = sizeof mtu;
-        if (os->sockopt_get(os->ctx, fd, IPPROTO_IPV6, IPV6_MTU, &mtu, &bytes) < 0)
-            return 0;
-    }
-    return mtu > 0 ? (uint32_t)mtu : 0;
-}
-
 static bool serve_mtu(const struct os *os, int fd)
 {
     uint8_t answer[4];
     struct writer w;
     writer_init(&w, answer, sizeof answer);
-    put_u32(&w, path_mtu(os, fd));
+    put_u32(&w, socket_path_mtu(os, fd));
     return send_all(os, fd, answer, sizeof answer, os_now_ns(os) + ANSWER_NS);
 }
 
@@ -188,7 +177,7 @@ static int listen_on(const struct os *os, const char *host, char *ret_text, size
     int count = 0;
     char text[ADDRESS_TEXT_MAX];
     snprintf(text, sizeof text, strchr(host, ':') == NULL ? "%s:0" : "[%s]:0", host);
-    if (address_list_parse(text, &address, 1, &count, NULL) != HVD_OK || count != 1)
+    if (address_list_parse(os_host(), text, &address, 1, &count, NULL) != HVD_OK || count != 1)
         return -EINVAL;
     int fd = os->socket(os->ctx, address.sockaddr.ss_family, SOCK_STREAM);
     if (fd < 0)
@@ -252,6 +241,7 @@ void probe_destroy(struct probe_server *p)
         p->os->thread_join(p->os->ctx, p->thread);
     for (int i = 0; i < p->count; i++)
         p->os->close(p->os->ctx, p->fds[i]);
+    bytes_wipe(p->key, sizeof p->key);
     p->count = 0;
 }
 
@@ -342,7 +332,7 @@ void probe_dial(struct mem *m, struct link *l, struct reader *request)
     double round_trip_us = 0, rate = 0;
     uint32_t mtu_here = 0, mtu_there = 0;
     int count = 0;
-    if (address_list_parse(all, addresses, ADDRESS_LIST_MAX, &count, NULL) != HVD_OK)
+    if (address_list_parse(os_host(), all, addresses, ADDRESS_LIST_MAX, &count, NULL) != HVD_OK)
         count = 0;
     for (int i = 0; i < count; i++) {
         char text[ADDRESS_TEXT_MAX];
@@ -354,12 +344,13 @@ void probe_dial(struct mem *m, struct link *l, struct reader *request)
             continue;
         if (rate == 0) {
             round_trip_us = measure_round_trip_us(os, fd);
-            mtu_here = path_mtu(os, fd);
+            mtu_here = socket_path_mtu(os, fd);
             mtu_there = ask_mtu(os, fd);
             rate = measure_rate(os, fd);
         }
         os->close(os->ctx, fd);
     }
+    bytes_wipe(key, sizeof key);
     message_begin(l, MESSAGE_MEASURED);
     message_text(l, good);
     message_text(l, bad);

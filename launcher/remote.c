@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Only a path that no shell in the world would take apart goes onto the line. */
@@ -34,9 +35,12 @@ void remote_command(struct mem *m, const struct os *os, const struct args *args,
                     const struct host *host, const char *self_path, const char *config_path,
                     struct list *ret)
 {
-    const char *rsh = os->env(os->ctx, "OMPI_MCA_plm_rsh_agent");
-    if (rsh != NULL && strcmp(rsh, REMOTE_KUBEXEC) == 0) { /* Kubeflow's MPI operator, first kind */
-        add(m, ret, REMOTE_KUBEXEC);
+    const char *rsh = args->rsh_agent;
+    const char *mpi_rsh = os->env(os->ctx, "OMPI_MCA_plm_rsh_agent");
+    if (rsh == NULL && mpi_rsh != NULL && strcmp(mpi_rsh, REMOTE_KUBEXEC) == 0)
+        rsh = REMOTE_KUBEXEC; /* Kubeflow's MPI operator, first kind */
+    if (rsh != NULL) {
+        add(m, ret, rsh);
         add(m, ret, host->name);
         list_add(m, ret, agent_line(m, self_path));
         return;
@@ -81,4 +85,38 @@ bool remote_is_transient(const char *text)
         if (strstr(text, final[i]) != NULL)
             return false;
     return true;
+}
+
+char *remote_trial(struct mem *m, const struct args *args, const struct host *host)
+{
+    char port[32] = "";
+    if (args->ssh_port.is_set)
+        snprintf(port, sizeof port, " -p %" PRId64, args->ssh_port.value);
+    return mem_format(m, "ssh -o BatchMode=yes%s%s%s %s true", port,
+                      args->ssh_identity_file != NULL ? " -i " : "",
+                      args->ssh_identity_file != NULL ? args->ssh_identity_file : "", host->name);
+}
+
+const char *remote_advice(const char *text)
+{
+    static const struct {
+        const char *word, *advice;
+    } known[] = {
+        {"Permission denied", "The host accepts no key of yours: run ssh-copy-id, name a key with "
+                              "-i, or start ssh-agent."},
+        {"Could not resolve hostname", "No such name is known here: check the spelling in -H or in "
+                                       "the host file."},
+        {"IDENTIFICATION HAS CHANGED", "The host's key is not the one in ~/.ssh/known_hosts. If it "
+                                       "was reinstalled, remove the old line with ssh-keygen -R."},
+        {"Host key verification failed", "Connect once by hand and accept the host's key."},
+        {"Connection refused", "No sshd listens there: start it, or give its port with -p."},
+        {"timed out", "Nothing answers there: check that the machine is up and no firewall drops "
+                      "the packets."},
+        {"No route to host", "Nothing answers there: check that the machine is up and its network "
+                             "is reachable."},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strstr(text, known[i].word) != NULL)
+            return known[i].advice;
+    return "That command must succeed without asking for anything.";
 }

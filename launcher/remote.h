@@ -3,7 +3,9 @@
  * never asking anything, and with nothing secret on the line.
  *
  * The agent is this very program: at our own path if the other host has it there, otherwise along
- * its PATH. Pure. Thread: any.  Start reading at remote_command(). */
+ * its PATH. `--rsh-agent FILE` replaces ssh: FILE is run with the host's name and that command, and
+ * connects its stdin and stdout to an agent there (python/horovod/runner/relay.py does so for Spark
+ * and Ray). All hosts are then remote. Pure. Thread: any.  Start reading at remote_command(). */
 #ifndef HVD_LAUNCHER_REMOTE_H
 #define HVD_LAUNCHER_REMOTE_H
 
@@ -27,6 +29,10 @@
 void remote_command(struct mem *m, const struct os *os, const struct args *args,
                     const struct host *host, const char *self_path, const char *config_path,
                     struct list *ret);
+/* The ssh command to type in order to find out whether it works without a password. */
+char *remote_trial(struct mem *m, const struct args *args, const struct host *host);
+/* What to do about it, in one sentence. `text` is what ssh printed. */
+const char *remote_advice(const char *text);
 /* Is it any use to try again after this? `text` is what ssh printed. */
 bool remote_is_transient(const char *text);
 

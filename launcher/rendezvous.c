@@ -130,6 +130,70 @@ hvd_status_t rendezvous_open(struct job *job, struct error *error)
     return HVD_OK;
 }
 
+/* Each address is listened on once. */
+static hvd_status_t listen_once(struct job *job, const char *text, char **ret_address,
+                                struct error *error)
+{
+    char address[256];
+    for (size_t i = 0; i < job->listened.count; i++)
+        if (strcmp(job->listened.items[i], text) == 0) {
+            *ret_address = job->listened_at.items[i];
+            return HVD_OK;
+        }
+    hvd_status_t status = listen_one(job, text, address, error);
+    if (status != HVD_OK)
+        return status;
+    *ret_address = mem_copy(job->mem, address);
+    list_add(job->mem, &job->listened, mem_copy(job->mem, text));
+    list_add(job->mem, &job->listened_at, *ret_address);
+    if (job_is_verbose(job))
+        output_say(&job->output, 2, "horovodrun: rendezvous on %s", address);
+    return HVD_OK;
+}
+
+static hvd_status_t choose_for(struct job *job, const struct host_run *run, struct list *ret,
+                               struct error *error)
+{
+    if (job->args->interfaces.count > 0)
+        return locality_of_interfaces(&job->locality, job->mem, &job->args->interfaces, ret, error);
+    if (run->is_local)
+        locality_add_once(job->mem, ret, "127.0.0.1");
+    else
+        choose_for_host(job, run, ret);
+    if (ret->count == 0)
+        locality_all(&job->locality, job->mem, ret);
+    if (ret->count == 0)
+        return error_set(error, HVD_ERR_CONFIG, "this machine has no address for other hosts");
+    return HVD_OK;
+}
+
+hvd_status_t rendezvous_open_for(struct job *job, const struct host_run *run, struct error *error)
+{
+    struct list chosen = {0};
+    char *all = NULL, *address = NULL;
+    char local[256];
+    if (job->rendezvous_local == NULL) {
+        hvd_status_t status = listen_unix(job, local, error);
+        if (status != HVD_OK)
+            return status;
+        job->rendezvous_local = mem_copy(job->mem, local);
+    }
+    hvd_status_t status = choose_for(job, run, &chosen, error);
+    for (size_t i = 0; status == HVD_OK && i < chosen.count; i++) {
+        status = listen_once(job, chosen.items[i], &address, error);
+        if (status == HVD_OK)
+            all = all == NULL ? address : mem_format(job->mem, "%s,%s", all, address);
+    }
+    if (status != HVD_OK)
+        return status;
+    const char *colon = strrchr(address, ':');
+    job->rendezvous_host = chosen.items[chosen.count - 1];
+    job->rendezvous_port = colon == NULL ? 0 : atoi(colon + 1);
+    job->dial = run->is_local ? mem_copy(job->mem, "") : all;
+    job->rendezvous = run->is_local ? job->rendezvous_local : all;
+    return HVD_OK;
+}
+
 void rendezvous_close(struct job *job)
 {
     store_server_destroy(job->store);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "elastic.h"
 #include "job.h"
 
 #define SIGNAL_BASE 128
@@ -42,15 +43,22 @@ static const char *signal_name(int number)
     return "a signal";
 }
 
-static void describe_end(const struct job *job, const struct rank_run *end, char *ret_text,
-                         size_t bytes)
+void report_describe_end(const struct rank_run *end, char *ret_text, size_t bytes)
 {
     if (end->signal == 0)
         snprintf(ret_text, bytes, "exited with code %d", end->code);
     else
         snprintf(ret_text, bytes, "was killed by signal %d (%s)%s", end->signal,
-                 signal_name(end->signal),
-                 job->verdict.is_oom ? ": the kernel ran out of memory" : "");
+                 signal_name(end->signal), end->is_oom ? ": the kernel ran out of memory" : "");
+}
+
+/* Does the rank that began it tell the job's exit code, or the first that failed because of it? */
+static int32_t coded_rank(const struct job *job)
+{
+    const struct verdict *v = &job->verdict;
+    const struct rank_run *end = &job->generation.ranks[v->rank];
+    bool is_failure = !v->is_stuck && (end->code != 0 || end->signal != 0);
+    return is_failure ? v->rank : v->failed;
 }
 
 /* "0,2,3" of those for which the filter holds, shortened when long; returns how many. */
@@ -60,7 +68,7 @@ static int list_ranks(const struct job *job, bool (*is_listed)(const struct job 
     int count = 0;
     size_t used = 0;
     ret_text[0] = '\0';
-    for (int32_t i = 0; i < job->count; i++) {
+    for (int32_t i = 0; i < job->generation.count; i++) {
         if (!is_listed(job, i))
             continue;
         count++;
@@ -75,7 +83,7 @@ static int list_ranks(const struct job *job, bool (*is_listed)(const struct job 
 
 static bool ended_well_before(const struct job *job, int32_t rank)
 {
-    const struct rank_run *r = &job->ranks[rank];
+    const struct rank_run *r = &job->generation.ranks[rank];
     return r->is_ended && r->code == 0 && r->signal == 0 && rank != job->verdict.rank &&
            r->ended_ns < job->verdict.at_ns;
 }
@@ -85,15 +93,46 @@ static bool was_stopped(const struct job *job, int32_t rank)
     return rank != job->verdict.rank && !ended_well_before(job, rank);
 }
 
+/* What the first rank that failed said about the one that began it. */
+static const char *accusation(const struct job *job)
+{
+    const char *cause = job->generation.ranks[job->verdict.failed].cause;
+    return cause == NULL ? "it gave no reason" : cause;
+}
+
+static void print_head(struct job *job)
+{
+    const struct verdict *v = &job->verdict;
+    const struct rank_run *end = &job->generation.ranks[v->rank];
+    const char *host = run_of(job, v->rank)->host->name;
+    double seconds = (double)(v->at_ns - job->started_ns) / (double)JOB_NS_PER_S;
+    char how[128];
+    report_describe_end(end, how, sizeof how);
+    if (v->is_stuck)
+        output_say(&job->output, 2,
+                   "horovodrun: rank %d on %s did not exit, but others failed because of it after "
+                   "%.1f s. Rank %d reported: %s",
+                   v->rank, host, seconds, v->failed, accusation(job));
+    else if (coded_rank(job) == v->rank && end->words != NULL)
+        output_say(&job->output, 2,
+                   "horovodrun: rank %d on %s failed with %s and %s (pid %d) after %.1f s.",
+                   v->rank, host, end->words, how, (int)end->pid, seconds);
+    else if (coded_rank(job) == v->rank)
+        output_say(&job->output, 2, "horovodrun: rank %d on %s %s (pid %d) after %.1f s.", v->rank,
+                   host, how, (int)end->pid, seconds);
+    else
+        output_say(
+            &job->output, 2,
+            "horovodrun: rank %d on %s %s (pid %d) after %.1f s while other ranks needed it. "
+            "Rank %d reported: %s",
+            v->rank, host, how, (int)end->pid, seconds, v->failed, accusation(job));
+}
+
 static void print_rank(struct job *job)
 {
     const struct verdict *v = &job->verdict;
-    const struct rank_run *end = &job->ranks[v->rank];
-    char how[128], others[RANKS_TEXT];
-    describe_end(job, end, how, sizeof how);
-    output_say(&job->output, 2, "horovodrun: rank %d on %s %s (pid %d) after %.1f s.", v->rank,
-               run_of(job, v->rank)->host->name, how, (int)end->pid,
-               (double)(v->at_ns - job->started_ns) / (double)JOB_NS_PER_S);
+    char others[RANKS_TEXT];
+    print_head(job);
     if (list_ranks(job, ended_well_before, others, sizeof others) > 0)
         output_say(&job->output, 2, "  Before that, rank %s had finished normally.", others);
     if (list_ranks(job, was_stopped, others, sizeof others) > 0)
@@ -105,7 +144,7 @@ static void print_rank(struct job *job)
                "Horovod detected that one or more processes exited with non-zero status, thus "
                "causing the job to be terminated. The first process to do so was:\n"
                "Process name: %d\nExit code: %d",
-               v->rank, report_exit_code(job));
+               coded_rank(job), report_exit_code(job));
 }
 
 static void print_lost(struct job *job)
@@ -131,6 +170,7 @@ void report_print(struct job *job)
     case VERDICT_SIGNAL:
         output_say(&job->output, 2, "horovodrun: stopped by %s.", signal_name(job->verdict.signal));
         return;
+    case VERDICT_ELASTIC: elastic_report(job); return;
     case VERDICT_OUTPUT: return; /* there is nobody to tell */
     }
 }
@@ -142,12 +182,13 @@ int report_exit_code(const struct job *job)
     switch (v->kind) {
     case VERDICT_NONE: return 0;
     case VERDICT_RANK:
-        end = &job->ranks[v->rank];
+        end = &job->generation.ranks[coded_rank(job)];
         return end->signal != 0 ? SIGNAL_BASE + end->signal : end->code;
     case VERDICT_LOST:
     case VERDICT_HOST: return 1;
     case VERDICT_SIGNAL: return SIGNAL_BASE + v->signal;
     case VERDICT_OUTPUT: return SIGNAL_BASE + SIGPIPE;
+    case VERDICT_ELASTIC: return v->code;
     }
     return 1;
 }

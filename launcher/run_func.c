@@ -151,7 +151,7 @@ hvd_status_t run_func_save(struct job *job, struct error *error)
     hvd_status_t status = HVD_OK;
     if (job->args->run_func_folder == NULL || job->store == NULL)
         return HVD_OK;
-    for (int32_t rank = 0; status == HVD_OK && rank < job->count; rank++) {
+    for (int32_t rank = 0; status == HVD_OK && rank < job->generation.count; rank++) {
         uint32_t count = result_count(job, rank);
         if (count > 0)
             status = save_one(job, rank, count, error);

@@ -25,6 +25,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define PIPE_NAME  "cause"
+#define PIPE_BYTES (1 << 20)
+
 extern char **environ;
 
 static const int watched_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD, SIGTSTP, SIGCONT};
@@ -276,6 +279,67 @@ int spawn_signal_descendants(const struct os *os, int signal_number)
     return (int)members - 1;
 }
 
+/* ---- one process, from /proc ---- */
+
+static bool proc_read(pid_t pid, const char *name, char *ret, size_t bytes)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t n = read(fd, ret, bytes - 1);
+    close(fd);
+    ret[n > 0 ? n : 0] = '\0';
+    return n > 0;
+}
+
+bool spawn_look(pid_t pid, struct spawn_look *ret)
+{
+    char text[512];
+    *ret = (struct spawn_look){0};
+    if (pid <= 1 || !proc_read(pid, "stat", text, sizeof text))
+        return false;
+    const char *behind = strrchr(text, ')');
+    if (behind == NULL || sscanf(behind + 1, " %c", &ret->state) != 1)
+        return false;
+    if (proc_read(pid, "wchan", text, sizeof text) && strcmp(text, "0") != 0)
+        snprintf(ret->place, sizeof ret->place, "%.63s", text);
+    return ret->state != 'Z' && ret->state != 'X';
+}
+
+bool spawn_is_descendant(pid_t pid)
+{
+    pid_t self = getpid();
+    for (int depth = 0; depth < 64 && pid > 1; depth++) {
+        char name[24];
+        struct process p;
+        if (pid == self)
+            return depth > 0;
+        snprintf(name, sizeof name, "%d", (int)pid);
+        if (!process_read(name, &p))
+            return false;
+        pid = p.parent;
+    }
+    return false;
+}
+
+bool spawn_catches(pid_t pid, int signal_number)
+{
+    char text[8192];
+    unsigned long long caught = 0;
+    if (signal_number < 1 || signal_number > 64 || !proc_read(pid, "status", text, sizeof text))
+        return false;
+    const char *line = strstr(text, "\nSigCgt:");
+    return line != NULL && sscanf(line, "\nSigCgt: %llx", &caught) == 1 &&
+           (caught >> (signal_number - 1) & 1) != 0;
+}
+
+bool spawn_signal(pid_t pid, int signal_number)
+{
+    return pid > 1 && kill(pid, signal_number) == 0;
+}
+
 /* ---- signals and descriptors of this process ---- */
 
 int spawn_signals_open(void)
@@ -319,6 +383,11 @@ void spawn_adopt_orphans(void)
 int spawn_pipe(int ret_fds[2])
 {
     return pipe2(ret_fds, O_CLOEXEC) == 0 ? 0 : -errno;
+}
+
+const char *spawn_self(void)
+{
+    return "/proc/self/exe";
 }
 
 int spawn_socket_pair(int ret_fds[2])
@@ -426,12 +495,55 @@ char *spawn_secret_path(struct mem *m, const struct os *os, const void *bytes, s
     return NULL;
 }
 
+static char *folder_of(struct mem *m, const char *path)
+{
+    return mem_copy_n(m, path, (size_t)(strrchr(path, '/') - path));
+}
+
+char *spawn_path_beside(struct mem *m, const char *path, const char *name)
+{
+    if (path == NULL || path[0] != '/')
+        return NULL;
+    return mem_format(m, "%s/%s", folder_of(m, path), name);
+}
+
+/* Open for both, so that it never reads as closed. */
+int spawn_pipe_beside(struct mem *m, const char *path, char **ret_path)
+{
+    if (path == NULL || path[0] != '/')
+        return -ENOENT;
+    char *name = mem_format(m, "%s/" PIPE_NAME, folder_of(m, path));
+    if (mkfifo(name, 0600) != 0)
+        return -errno;
+    int fd = open(name, O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    (void)fcntl(fd, F_SETPIPE_SZ, PIPE_BYTES); /* room for all ranks at once, where allowed */
+    *ret_path = name;
+    return fd;
+}
+
+static void remove_stacks(struct mem *m, const char *folder)
+{
+    DIR *dir = opendir(folder);
+    if (dir == NULL)
+        return;
+    for (const struct dirent *e = readdir(dir); e != NULL; e = readdir(dir))
+        if (strncmp(e->d_name, SPAWN_STACK_NAME, sizeof SPAWN_STACK_NAME - 1) == 0)
+            unlink(mem_format(m, "%s/%s", folder, e->d_name));
+    closedir(dir);
+}
+
 void spawn_secret_remove(struct mem *m, const char *path)
 {
     if (path == NULL || path[0] != '/')
         return;
+    char *folder = folder_of(m, path);
     unlink(path);
-    rmdir(mem_copy_n(m, path, (size_t)(strrchr(path, '/') - path)));
+    unlink(mem_format(m, "%s/" PIPE_NAME, folder));
+    unlink(mem_format(m, "%s/" SPAWN_NOTICE_NAME, folder));
+    remove_stacks(m, folder);
+    rmdir(folder);
 }
 
 char *spawn_descriptor_path(struct mem *m, int fd)

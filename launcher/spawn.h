@@ -45,6 +45,15 @@ bool spawn_has_children(void);
 int spawn_signal_descendants(const struct os *os, int signal_number);
 void spawn_signal_group(pid_t leader, int signal_number);
 
+struct spawn_look { /* a process, as /proc shows it */
+    char state;     /* 'R', 'S', 'D', 'T' ... of its main thread */
+    char place[64]; /* the function of the kernel in which it sleeps; "": not known */
+};
+bool spawn_look(pid_t pid, struct spawn_look *ret); /* false: there is none */
+bool spawn_is_descendant(pid_t pid);                /* of this process */
+bool spawn_catches(pid_t pid, int signal_number);   /* it has a handler for this signal */
+bool spawn_signal(pid_t pid, int signal_number);    /* this process alone; false: there is none */
+
 /* Blocks the given signals and SIGCHLD and turns them into a descriptor; ignores SIGPIPE. */
 int spawn_signals_open(void);
 int spawn_signals_next(int fd, int *ret_sender_pid); /* a signal number, or 0: none pending */
@@ -52,6 +61,7 @@ int spawn_signals_next(int fd, int *ret_sender_pid); /* a signal number, or 0: n
 void spawn_ignore_broken_pipes(void); /* writing gives an error instead; children start afresh */
 void spawn_adopt_orphans(void);
 int spawn_pipe(int ret_fds[2]);        /* close-on-exec, both ends blocking */
+const char *spawn_self(void);          /* what to start for this very program to run again */
 int spawn_socket_pair(int ret_fds[2]); /* close-on-exec, both ends blocking */
 void spawn_nonblocking(int fd);
 int spawn_duplicate(int fd);          /* close-on-exec */
@@ -68,6 +78,12 @@ int spawn_secret_file(const void *bytes, size_t n);
  * for it. To be removed by spawn_secret_remove(), which accepts NULL. */
 char *spawn_secret_path(struct mem *m, const struct os *os, const void *bytes, size_t n);
 void spawn_secret_remove(struct mem *m, const char *path);
+/* A named pipe in the folder of such a file, which goes with it. Its descriptor, not blocking. */
+int spawn_pipe_beside(struct mem *m, const char *path, char **ret_path);
+#define SPAWN_NOTICE_NAME "notice"
+#define SPAWN_STACK_NAME  "stack." /* and a number */
+/* The path of such a name in the folder of such a file; NULL: there is no such folder. */
+char *spawn_path_beside(struct mem *m, const char *path, const char *name);
 char *spawn_descriptor_path(struct mem *m, int fd); /* for our children; NULL if fd < 0 */
 int64_t spawn_oom_kill_count(void);                 /* of this cgroup; -1: not known */
 

@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include "base/sha256.h"
+#include "elastic.h"
 #include "job.h"
+#include "look.h"
 #include "remote.h"
 #include "run_func.h"
 #include "spawn.h"
@@ -28,76 +30,29 @@ bool job_is_verbose(const struct job *job)
     return job->args->verbose;
 }
 
-/* ---- why it ends ---- */
-
 void job_stop(struct job *job, int64_t grace_ms)
 {
     if (!job->is_stopping) {
+        int64_t now_ns = os_now_ns(job->os);
+        int64_t since_ns =
+            job->blame_limit_ns == 0 ? now_ns : job->blame_limit_ns - JOB_GRACE_MS * JOB_NS_PER_MS;
         job->is_stopping = true;
-        job->give_up_ns = os_now_ns(job->os) + JOB_GIVE_UP_MS * JOB_NS_PER_MS;
+        job->stopped_ns = now_ns;
+        job->give_up_ns = since_ns + JOB_GIVE_UP_MS * JOB_NS_PER_MS;
     }
     fleet_send_stop(job, grace_ms);
 }
 
-void job_verdict_host(struct job *job, const struct host_run *run, const char *text)
-{
-    if (job->on_failure != NULL) {
-        job->on_failure(job, run, text);
-        return;
-    }
-    if (job->verdict.kind == VERDICT_NONE)
-        job->verdict =
-            (struct verdict){.kind = VERDICT_HOST,
-                             .at_ns = os_now_ns(job->os),
-                             .text = mem_format(job->mem, "host %s: %s", run->host->name, text)};
-    job_stop(job, JOB_GRACE_MS);
-}
-
-/* An end that is reported later but happened earlier is the true cause. */
-static bool is_first_cause(const struct job *job, const struct rank_run *end)
-{
-    const struct verdict *v = &job->verdict;
-    if (end->code == 0 && end->signal == 0)
-        return false;
-    return v->kind == VERDICT_NONE || (v->kind == VERDICT_RANK && end->ended_ns < v->at_ns);
-}
-
-void job_rank_ended(struct job *job, int32_t rank, const struct rank_run *end, bool is_oom)
-{
-    if (job->ranks[rank].is_ended)
-        return;
-    job->ranks[rank] = *end;
-    output_finish_rank(&job->output, rank);
-    if (is_first_cause(job, end))
-        job->verdict = (struct verdict){
-            .kind = VERDICT_RANK, .rank = rank, .at_ns = end->ended_ns, .is_oom = is_oom};
-    if (job->verdict.kind == VERDICT_NONE || job->is_stopping)
-        return;
-    if (job_is_verbose(job)) {
-        output_say(&job->output, 1, "Process %d exit with status code %d.", rank,
-                   report_exit_code(job));
-        output_say(&job->output, 1, "Terminating remaining workers after failure of Process %d.",
-                   rank);
-    }
-    job_stop(job, JOB_GRACE_MS);
-}
-
 /* ---- signals ---- */
-
-static void on_stop_signal(struct job *job, int number)
-{
-    bool is_again = job->is_stopping;
-    if (job->verdict.kind == VERDICT_NONE)
-        job->verdict =
-            (struct verdict){.kind = VERDICT_SIGNAL, .signal = number, .at_ns = os_now_ns(job->os)};
-    job_stop(job, is_again ? 0 : JOB_GRACE_MS);
-}
 
 static void on_children(struct job *job)
 {
     struct spawn_end end;
-    while (spawn_reap(-1, &end))
-        fleet_reaped(job, end.pid, end.signal != 0 ? 128 + end.signal : end.code);
+    while (spawn_reap(-1, &end)) {
+        int code = end.signal != 0 ? 128 + end.signal : end.code;
+        if (job->elastic == NULL || !elastic_reaped(job, end.pid, code))
+            fleet_reaped(job, end.pid, code);
+    }
 }
 
 /* Ctrl-Z holds the whole job, fg goes on with it. */
@@ -118,7 +73,7 @@ void supervise_signals(struct job *job)
         else if (n == SIGTSTP)
             on_suspend(job);
         else if (n != SIGCONT)
-            on_stop_signal(job, n);
+            verdict_signal(job, n);
     }
 }
 
@@ -140,10 +95,8 @@ static void watch_output(struct job *job)
     if (is_full != job->is_paused)
         fleet_pause(job, is_full);
     job->is_paused = is_full;
-    if (output_is_gone(&job->output) && job->verdict.kind == VERDICT_NONE) {
-        job->verdict = (struct verdict){.kind = VERDICT_OUTPUT, .at_ns = os_now_ns(os)};
-        job_stop(job, JOB_GRACE_MS);
-    }
+    if (output_is_gone(&job->output))
+        verdict_output(job);
 }
 
 /* ---- steps of the loop ---- */
@@ -178,7 +131,7 @@ static void check_start_limit(struct job *job, int64_t now_ns)
         if (job->runs[i].stage >= (job->is_started ? HOST_RUNNING : HOST_UP))
             continue;
         ladder_describe(job, &job->runs[i], text, sizeof text);
-        job_verdict_host(
+        verdict_host(
             job, &job->runs[i],
             mem_format(job->mem, "not up after %.0f s (--start-timeout): %s%s%.*s",
                        (double)(job->start_limit_ns - job->started_ns) / (double)JOB_NS_PER_S, text,
@@ -189,35 +142,26 @@ static void check_start_limit(struct job *job, int64_t now_ns)
     }
 }
 
-static void job_verdict_lost(struct job *job, int32_t rank, const char *text)
-{
-    job->verdict = (struct verdict){.kind = VERDICT_LOST,
-                                    .rank = rank,
-                                    .at_ns = os_now_ns(job->os),
-                                    .text = mem_copy(job->mem, text)};
-    job_stop(job, JOB_GRACE_MS);
-}
-
 /* The others would wait until their own time limit for a rank that can't come any more: it died
  * behind a wrapper that lives on, or its command ended well without ever joining. */
 static void check_meeting(struct job *job, int64_t now_ns)
 {
-    if (job->is_stopping || job->store == NULL)
+    if (job->is_stopping || job->blame_limit_ns != 0 || job->store == NULL)
         return;
     int32_t rank = store_server_vanished(job->store, now_ns - VANISHED_NS);
-    if (rank >= 0 && rank < job->count) {
-        job_verdict_lost(job, rank,
-                         job->ranks[rank].is_ended
-                             ? "ended while the ranks were meeting in hvd.init(), with exit code 0"
-                             : "has gone while the ranks were meeting in hvd.init(): its process "
-                               "died, though the command it was started with still runs");
+    if (rank >= 0 && rank < job->generation.count) {
+        verdict_lost(job, rank,
+                     job->generation.ranks[rank].is_ended
+                         ? "ended while the ranks were meeting in hvd.init(), with exit code 0"
+                         : "has gone while the ranks were meeting in hvd.init(): its process "
+                           "died, though the command it was started with still runs");
         return;
     }
     rank = ladder_never_came(job);
     if (rank >= 0)
-        job_verdict_lost(job, rank,
-                         "ended with exit code 0 and never called hvd.init(), where other ranks "
-                         "wait for it");
+        verdict_lost(job, rank,
+                     "ended with exit code 0 and never called hvd.init(), where other ranks "
+                     "wait for it");
 }
 
 static int64_t next_wait_ns(const struct job *job, int64_t now_ns)
@@ -229,8 +173,14 @@ static int64_t next_wait_ns(const struct job *job, int64_t now_ns)
         until_ns = retry_ns;
     if (store_ns < until_ns)
         until_ns = store_ns;
+    if (look_next_ns(job) < until_ns)
+        until_ns = look_next_ns(job);
     if (job->is_stopping && job->give_up_ns < until_ns)
         until_ns = job->give_up_ns;
+    if (!job->is_stopping && job->blame_limit_ns != 0 && job->blame_limit_ns < until_ns)
+        until_ns = job->blame_limit_ns;
+    if (job->elastic != NULL && !job->is_stopping && elastic_next_ns(job) < until_ns)
+        until_ns = elastic_next_ns(job);
     return until_ns > now_ns ? until_ns - now_ns : 0;
 }
 
@@ -241,8 +191,9 @@ static void on_event(struct job *job, const struct os_event *event)
     case JOB_TAG_SIGNALS: supervise_signals(job); return;
     case JOB_TAG_CALLER:
         if (run_func_is_abandoned(job))
-            on_stop_signal(job, SIGHUP);
+            verdict_signal(job, SIGHUP);
         return;
+    case JOB_TAG_DISCOVERY: elastic_read_discovery(job); return;
     case JOB_TAG_STORE:
     case JOB_TAG_OUTPUT: return; /* served in every round */
     case JOB_TAG_LINK_IN:
@@ -253,9 +204,18 @@ static void on_event(struct job *job, const struct os_event *event)
 
 static bool is_over(const struct job *job)
 {
-    if (fleet_is(job, HOST_GONE))
+    if (fleet_is(job, HOST_GONE) && (job->elastic == NULL || job->is_stopping))
         return true;
     return job->is_stopping && os_now_ns(job->os) >= job->give_up_ns;
+}
+
+static void tend_ranks(struct job *job, int64_t now_ns)
+{
+    start_when_up(job);
+    check_start_limit(job, now_ns);
+    check_meeting(job, now_ns);
+    verdict_tick(job, now_ns);
+    ladder_tick(job, now_ns);
 }
 
 static void loop(struct job *job)
@@ -272,10 +232,11 @@ static void loop(struct job *job)
             store_server_progress(job->store, now_ns);
         fleet_retry(job);
         fleet_ping(job, now_ns);
-        start_when_up(job);
-        check_start_limit(job, now_ns);
-        check_meeting(job, now_ns);
-        ladder_tick(job, now_ns);
+        if (job->elastic != NULL)
+            elastic_turn(job, now_ns);
+        else
+            tend_ranks(job, now_ns);
+        look_tick(job, now_ns);
         fleet_flush(job);
         watch_output(job);
     }
@@ -302,14 +263,18 @@ static void layout_hosts(struct job *job)
     bool *is_local = mem_alloc(job->mem, (size_t)job->hosts->count * sizeof *is_local);
     locality_mark_hosts(&job->locality, job->os, job->mem, job->hosts, is_local);
     job->runs = mem_alloc(job->mem, (size_t)job->hosts->count * sizeof *job->runs);
-    for (int32_t rank = 0; rank < job->count; rank += job->slots[rank].local_size) {
-        int32_t host = job->slots[rank].host;
-        job->runs[job->run_count++] = (struct host_run){.host = &job->hosts->items[host],
-                                                        .is_local = is_local[host],
-                                                        .first_rank = rank,
-                                                        .rank_count = job->slots[rank].local_size,
-                                                        .err_fd = -1,
-                                                        .link = {.in_fd = -1, .out_fd = -1}};
+    for (int32_t rank = 0; rank < job->generation.count;
+         rank += job->generation.slots[rank].local_size) {
+        int32_t host = job->generation.slots[rank].host;
+        job->runs[job->run_count++] =
+            (struct host_run){.host = &job->hosts->items[host],
+                              .is_local = is_local[host] && job->args->rsh_agent == NULL,
+                              .first_rank = rank,
+                              .rank_count = job->generation.slots[rank].local_size,
+                              .err_fd = -1,
+                              .link = {.in_fd = -1, .out_fd = -1}};
+        for (int32_t i = 0; i < job->generation.slots[rank].local_size; i++)
+            generation_seat(&job->generation, rank + i, job->run_count - 1, (uint32_t)i);
     }
 }
 
@@ -318,14 +283,16 @@ hvd_status_t supervise_open(struct job *job, struct error *error)
     const struct os *os = job->os;
     job->poll_fd = job->signal_fd = job->ssh_config_fd = -1;
     job->started_ns = os_now_ns(os);
+    job->stopped_ns = INT64_MAX;
     job->start_limit_ns = job->started_ns + job->args->start_timeout_s.value * JOB_NS_PER_S;
-    output_init(&job->output, os, job->mem, job->count, job->args->prefix_output_with_timestamp);
-    job->ranks = mem_alloc(job->mem, (size_t)job->count * sizeof *job->ranks);
+    output_init(&job->output, os, job->mem, job->generation.count,
+                job->args->prefix_output_with_timestamp);
     hvd_status_t status = locality_load(job->mem, &job->locality, error);
     if (status != HVD_OK)
         return status;
-    layout_hosts(job);
-    if (job->args->output_filename != NULL)
+    if (job->elastic == NULL)
+        layout_hosts(job);
+    if (job->args->output_filename != NULL && job->elastic == NULL)
         status = output_open_files(&job->output, job->mem, job->args->output_filename, error);
     if (status == HVD_OK)
         status = key_generate(os, job->key, error);
@@ -364,6 +331,7 @@ void supervise_close(struct job *job)
     rendezvous_close(job);
     bytes_wipe(job->key, sizeof job->key);
     output_destroy(&job->output);
+    look_destroy(job);
     if (job->signal_fd >= 0)
         job->os->close(job->os->ctx, job->signal_fd);
     if (job->poll_fd >= 0)
@@ -381,12 +349,16 @@ int supervise_run(struct job *job)
     if (supervise_open(job, &error) != HVD_OK) {
         output_say(&job->output, 2, "horovodrun: %s", error.text);
     } else {
-        fleet_start(job);
+        if (job->elastic == NULL)
+            fleet_start(job);
+        else
+            elastic_start(job);
         loop(job);
         sweep(job);
-        for (int32_t i = 0; i < job->count; i++)
+        for (int32_t i = 0; i < job->output.count; i++)
             output_finish_rank(&job->output, i);
         output_drain(&job->output, LAST_OUTPUT_NS); /* or the report would overtake it */
+        look_tick(job, INT64_MAX);
         report_print(job);
         code = report_exit_code(job);
         if (run_func_save(job, &error) != HVD_OK) {

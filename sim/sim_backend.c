@@ -2,8 +2,8 @@
 /* sim_backend.c - see sim_backend.h.
  *
  * A meeting is a group as its members share it; a wave is one collective of it. Members publish
- * their struct coll in the wave of their own number; the last one to publish makes it take place.
- * A wave lives until all who published have collected it or withdrawn. */
+ * their struct coll in the wave of their own number; the last one to publish runs it. A wave exists
+ * until all members that published have collected it or withdrawn. */
 #include "sim_backend.h"
 
 #include <stdarg.h>
@@ -126,7 +126,7 @@ static void wave_leave(struct backend_group *g)
     os_free(g->board->os, w);
 }
 
-/* ---- what happens when all have come ---- */
+/* ---- running a collective once all have published ---- */
 
 static uint64_t elements(const struct coll *c, int32_t part, int32_t size)
 {
@@ -142,7 +142,8 @@ static bool is_same(const struct coll *a, const struct coll *b, int32_t size)
 {
     if (a->kind != b->kind || a->dtype != b->dtype || a->reduce != b->reduce ||
         a->prescale != b->prescale || a->postscale != b->postscale || a->root != b->root ||
-        a->part_count != b->part_count)
+        a->part_count != b->part_count || a->channels != b->channels ||
+        a->threshold_percent != b->threshold_percent)
         return false;
     if (a->kind == HVD_ALLTOALL)
         return true;
@@ -377,7 +378,7 @@ static const struct backend_ops sim_ops = {.version = BACKEND_VERSION,
                                            .activity = activity,
                                            .destroy = destroy};
 
-/* ---- life ---- */
+/* ---- create and destroy ---- */
 
 hvd_status_t sim_backend_create(const struct os *os, struct sim_board *board, int32_t rank,
                                 struct backend **ret, struct error *error)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sim_backend.h - a backend for ranks of one process that see each other's memory, in virtual time.
+/* sim_backend.h - a backend for ranks in one process that share memory, in virtual time.
  *
- * Stands in for the native backend's half for one host, with the same contract seen from the
+ * Replaces the native backend's half for one machine, with the same contract as seen from the
  * engine: starting publishes a rank's part, no output changes before every member of the group has
- * started, then all outputs are written at once. It is strict where the real one can't be: it
- * records a violation when members meet with different collectives, when a collective that took
- * place is cancelled, and when a rank starts anew with a number that was used before.
+ * started, then all outputs are written at once. It is stricter than the real one can be: it
+ * records a violation when members start different collectives, when a collective that has run is
+ * cancelled, and when a rank starts again with a number that was used before.
  *
  * Thread: one.  Owner: struct sim_world.  Start reading at start() in sim_backend.c. */
 #ifndef HVD_SIM_BACKEND_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sim_program.c - see sim_program.h.
  *
- * A program is a sequence of phases that all ranks go through: loops over some calls (as a training
- * does), uneven loops that end in a join, sets that come and go, barriers, submits that must be
- * refused. Faults are steps put into the finished script of one rank.  Start reading at
- * sim_program_make(). */
+ * A program is a sequence of phases that all ranks go through: loops over some calls (as in
+ * training), uneven loops that end in a join, sets that are added and removed, sets that are
+ * removed with ops in flight and added again, barriers, submits that must be rejected. Faults are
+ * steps put into the finished script of one rank.  Start reading at sim_program_make(). */
 #include "sim_program.h"
 
 #include <stdio.h>
@@ -104,7 +104,6 @@ static void make_config(struct maker *m)
     c->cache_capacity = capacities[draw(m) % 7];
     c->plan_warmup_steps = pick(m, 1, 3);
     c->disable_group_fusion = one_in(m, 4);
-    c->hung_error_s = 0;
 }
 
 static void make_world(struct maker *m, const struct sim_program_options *options)
@@ -380,7 +379,7 @@ static void turn_shuffled(struct maker *m, const struct turn *t)
     }
 }
 
-/* habit 0: waits for each; 1: for all at the end; 2: never; 3: for the one before */
+/* habit 0: waits for each; 1: for all at the end; 2: never; 3: for the previous one */
 static void turn_ordered(struct maker *m, const struct turn *t, const int32_t *habits)
 {
     for (int32_t r = 0; r < m->p->ranks; r++) {
@@ -477,7 +476,76 @@ static void phase_set_remove(struct maker *m)
     put_all(m, SIM_SET_REMOVE, set);
 }
 
-/* What is under way on the set when a rank joins ends well or not, depending on who is faster. */
+/* ---- a set that is removed with ops in flight, and added again under the same id ---- */
+
+#define AGAIN_CALLS 3
+
+static int32_t again_spec(struct maker *m, int32_t set, int32_t number)
+{
+    struct sim_program *p = m->p;
+    if (p->spec_count == p->spec_capacity)
+        p->specs = grow(p, p->specs, &p->spec_capacity, sizeof *p->specs);
+    if (p->has_failed)
+        return 0;
+    struct sim_spec *s = &p->specs[p->spec_count];
+    make_spec(m, s, pick_kind(m), set);
+    if (s->ndim > 0 && one_in(m, 2)) /* long enough to be in progress for a while */
+        s->shape[0] = pick(m, 1, p->ranks <= 4 ? 20000 : p->ranks <= 9 ? 4000 : 300);
+    snprintf(s->name, sizeof s->name, "again.%d.%d", set, number);
+    return p->spec_count++;
+}
+
+static void again_calls(struct maker *m, int32_t set, const int32_t *specs, enum sim_expect expect)
+{
+    const struct sim_set *s = &m->p->sets[set];
+    for (int32_t i = 0; i < AGAIN_CALLS && m->calls_left > 0; i++) {
+        struct sim_call call = {.set = set,
+                                .spec = specs[i],
+                                .count = 1,
+                                .submitters = s->members,
+                                .expect = expect,
+                                .odd_rank = -1};
+        int32_t id = put_call(m, &call);
+        for (int32_t k = 0; k < s->count; k++) {
+            maybe_compute(m, s->ranks[k]);
+            put_step(m, s->ranks[k], SIM_SUBMIT, id);
+        }
+    }
+}
+
+/* The same ranks under another place in the table of sets. */
+static int32_t again_copy(struct maker *m, int32_t set)
+{
+    int32_t copy = m->p->set_count++;
+    m->p->sets[copy] = m->p->sets[set];
+    m->p->sets[copy].is_dynamic = true;
+    m->is_set_live[set] = false;
+    m->is_set_live[copy] = true;
+    return copy;
+}
+
+static void phase_set_again(struct maker *m)
+{
+    int32_t set = pick(m, 0, m->p->set_count - 1), specs[AGAIN_CALLS];
+    if (set == 0 || !m->is_set_live[set])
+        return;
+    for (int32_t i = 0; i < AGAIN_CALLS; i++)
+        specs[i] = again_spec(m, set, i);
+    put_all(m, SIM_WAIT_ALL, 0);
+    for (int32_t k = pick(m, 1, 4); k > 0 && m->p->set_count < SIM_SETS_MAX; k--) {
+        again_calls(m, set, specs, SIM_EXPECT_REMOVED);
+        put_all(m, SIM_SET_REMOVE, set);
+        set = again_copy(m, set);
+        put_all(m, SIM_SET_ADD, set);
+        if (!m->has_races)
+            phase_barrier(m, 0);
+    }
+    again_calls(m, set, specs, SIM_EXPECT_OK);
+    put_all(m, SIM_WAIT_ALL, 0);
+}
+
+/* Ops in progress on the set when a rank joins succeed or fail, depending on which rank is faster.
+ */
 static void join_overtakes(struct maker *m, int32_t set)
 {
     for (int32_t i = 0; i < m->p->call_count; i++) {
@@ -548,12 +616,13 @@ static void phase_probe(struct maker *m)
 static void make_phases(struct maker *m)
 {
     for (int32_t wanted = pick(m, 2, 8); wanted > 0 && m->calls_left > 0; wanted--) {
-        switch (pick(m, 0, 11)) {
+        switch (pick(m, 0, 12)) {
         case 0: phase_barrier(m, pick_set(m)); break;
         case 1: phase_set_add(m); break;
         case 2: phase_set_remove(m); break;
         case 3: phase_join(m); break;
         case 4: phase_probe(m); break;
+        case 5: phase_set_again(m); break;
         default: phase_loop(m); break;
         }
     }
@@ -583,11 +652,12 @@ static void fault_other_name(struct maker *m)
     const struct sim_set *set = &m->p->sets[call->set];
     if (set->count < 2 || m->p->specs[call->spec].name[0] == '\0' ||
         m->p->specs[call->spec].kind == HVD_BARRIER || call->odd != SIM_ODD_NONE ||
-        call->submitters != set->members)
+        call->expect == SIM_EXPECT_REMOVED || call->submitters != set->members)
         return;
     call->odd = SIM_ODD_NAME;
     call->odd_rank = set->ranks[draw(m) % (uint64_t)set->count];
-    m->p->config.hung_error_s = 3;
+    m->p->config.stall_check_time_s = 1;
+    m->p->config.stall_shutdown_time_s = 3;
     m->p->terminal |= SIM_TERMINAL_NAME;
 }
 
@@ -596,7 +666,7 @@ static void make_fault(struct maker *m)
     struct sim_program *p = m->p;
     int32_t rank = pick(m, 0, p->ranks - 1);
     int64_t after_ns = one_in(m, 3) ? 0 : pick(m, 0, 3000000);
-    switch (pick(m, 0, 6)) {
+    switch (pick(m, 0, 8)) {
     case 0:
     case 1:
         insert_step(m, rank, (struct sim_step){.kind = SIM_CRASH, .argument = after_ns});
@@ -609,6 +679,7 @@ static void make_fault(struct maker *m)
                     (struct sim_step){.kind = SIM_HANG,
                                       .argument = after_ns,
                                       .argument2 = (one_in(m, 2) ? 1 : 100) * pick(m, 1, 50) * MS});
+        p->stopping |= 1ull << rank;
         return;
     case 4:
         insert_step(m, rank, (struct sim_step){.kind = SIM_SLOW, .argument = pick(m, 1, 2000000)});
@@ -617,7 +688,81 @@ static void make_fault(struct maker *m)
         insert_step(m, rank, (struct sim_step){.kind = SIM_LEAVE});
         p->terminal |= SIM_TERMINAL_LEAVE;
         return;
+    case 6:
+    case 7:
+        insert_step(m, rank,
+                    (struct sim_step){.kind = SIM_POOR,
+                                      .argument = pick(m, 0, SIM_POOR_COUNT - 1),
+                                      .argument2 = one_in(m, 2) ? 0 : pick(m, 0, 20)});
+        p->poor |= 1ull << rank;
+        p->terminal |= SIM_TERMINAL_POOR;
+        return;
     default: fault_other_name(m); return;
+    }
+}
+
+/* A rank is stuck in its own code: the limits of the stall check stop the job. */
+static void fault_stuck(struct maker *m)
+{
+    struct sim_program *p = m->p;
+    int32_t rank = pick(m, 0, p->ranks - 1);
+    p->config.stall_check_time_s = pick(m, 1, 4);
+    p->config.stall_shutdown_time_s = p->config.stall_check_time_s + pick(m, 0, 4);
+    p->stuck |= 1ull << rank;
+    p->stuck_limit_ns = p->config.stall_shutdown_time_s * 1000 * MS;
+    p->terminal |= SIM_TERMINAL_STUCK;
+    insert_step(m, rank, (struct sim_step){.kind = SIM_STUCK});
+}
+
+/* Stopped for longer than the limit. */
+static void fault_stopped(struct maker *m)
+{
+    int32_t rank = pick(m, 0, m->p->ranks - 1);
+    m->p->config.hung_error_s = pick(m, 2, 12);
+    m->p->stop_limit_ns = m->p->stopping == 0 ? m->p->config.hung_error_s * 1000 * MS : 0;
+    m->p->stopping |= 1ull << rank;
+    m->p->terminal |= SIM_TERMINAL_HUNG;
+    insert_step(m, rank,
+                (struct sim_step){.kind = SIM_HANG,
+                                  .argument = pick(m, 0, 3000000),
+                                  .argument2 = pick(m, 20, 40) * 1000 * MS});
+}
+
+/* Some ranks take long to connect to all others; those that have wait for them. */
+static void fault_late(struct maker *m)
+{
+    int32_t most_s = pick(m, 1, 25);
+    if (m->p->stopping == 0) /* else the limit must be above its time */
+        m->p->config.hung_error_s = pick(m, 2, 12);
+    for (int32_t r = 0; r < m->p->ranks; r++)
+        if (one_in(m, 2))
+            m->p->late_ns[r] = pick(m, 1, most_s * 1000) * MS;
+}
+
+/* All ranks are stopped together, as by a job control or a suspended machine, and go on one after
+ * the other. */
+static void fault_frozen(struct maker *m)
+{
+    int32_t seconds = pick(m, 1, 40);
+    if (m->p->stopping != 0)
+        return; /* one that is stopped alone would go on while the others are frozen */
+    m->p->frozen_ns = pick(m, 1, 50000) * (MS / 1000);
+    for (int32_t r = 0; r < m->p->ranks; r++)
+        m->p->thaw_ns[r] = m->p->frozen_ns + seconds * 1000 * MS + pick(m, 0, 900) * MS;
+}
+
+/* The kinds of faults in which a rank shows signs of life but does not act, or the other way round.
+ */
+static void make_life_fault(struct maker *m)
+{
+    switch (pick(m, 0, 9)) {
+    case 0:
+    case 1: fault_stuck(m); return;
+    case 2: fault_stopped(m); return;
+    case 3:
+    case 4: fault_late(m); return;
+    case 5: fault_frozen(m); return;
+    default: return;
     }
 }
 
@@ -631,6 +776,9 @@ struct sim_program *sim_program_make(const struct os *os, const struct sim_progr
     p->os = os;
     p->seed = options->seed;
     p->trace = options->trace;
+    p->tune_one_in = options->tune_one_in;
+    p->look = options->look;
+    p->look_ctx = options->look_ctx;
     if (sim_world_config(os, &p->config, NULL) != HVD_OK)
         p->has_failed = true;
     make_world(&m, options);
@@ -641,6 +789,8 @@ struct sim_program *sim_program_make(const struct os *os, const struct sim_progr
     for (int32_t wanted = options->has_faults ? pick(&m, 0, 3) : 0; wanted > 0; wanted--)
         make_fault(&m);
     p->is_giving_up = one_in(&m, 2);
+    if (options->has_faults)
+        make_life_fault(&m);
     if (p->has_failed) {
         sim_program_destroy(p);
         return NULL;
@@ -660,7 +810,7 @@ void sim_program_destroy(struct sim_program *program)
     os_free(os, program);
 }
 
-/* ---- what ranks give ---- */
+/* ---- inputs of the ranks ---- */
 
 int64_t sim_program_rows(const struct sim_program *program, int32_t call, int32_t op, int32_t rank)
 {

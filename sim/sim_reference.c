@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "reduce/reduce.h"
+#include "sim_adasum.h"
 
 static const struct sim_spec *spec_of(const struct sim_program *p, int32_t call, int32_t op)
 {
@@ -119,19 +120,6 @@ static void *input_of(const struct sim_program *p, int32_t call, int32_t op, int
     return bytes;
 }
 
-static void adasum_pair(double *a, const double *b, size_t count)
-{
-    double dot = 0, aa = 0, bb = 0;
-    for (size_t i = 0; i < count; i++) {
-        dot += a[i] * b[i];
-        aa += a[i] * a[i];
-        bb += b[i] * b[i];
-    }
-    double ca = aa > 0 ? 1 - dot / (2 * aa) : 1, cb = bb > 0 ? 1 - dot / (2 * bb) : 1;
-    for (size_t i = 0; i < count; i++)
-        a[i] = ca * a[i] + cb * b[i];
-}
-
 static void adasum(const struct sim_spec *s, void **inputs, int32_t size, void *ret)
 {
     size_t count = (size_t)sim_reference_count(s);
@@ -142,7 +130,7 @@ static void adasum(const struct sim_spec *s, void **inputs, int32_t size, void *
                                                                  : ((double *)inputs[r])[i];
     for (int32_t d = 1; d < size; d *= 2)
         for (int32_t r = 0; r + d < size; r += 2 * d)
-            adasum_pair(all + (size_t)r * count, all + (size_t)(r + d) * count, count);
+            sim_adasum_pair(all + (size_t)r * count, all + (size_t)(r + d) * count, count);
 }
 
 static void reduce_all(const struct sim_spec *s, void **inputs, int32_t size, void *ret)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sim_reference.h - what ranks of a simulated program give, and what must come out.
+/* sim_reference.h - the inputs of the ranks of a simulated program, and the expected results.
  *
  * Inputs are small whole numbers made from the seed, so that sums are exact in every type and any
  * order, and results can be compared bit by bit (Adasum: within a tolerance).

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sim_run.c - see sim_run.h.
  *
- * An actor is one rank's program at its place in the script; a record is what one rank saw of one
- * call. Tensor memory of an ended call is filled with a pattern and kept to the end of the run, so
- * that a late write shows.  Start reading at sim_run(), then actor_turn(). */
+ * An actor is one rank's program at its position in the script; a record is what one rank saw of
+ * one call. Tensor memory of a completed call is filled with a pattern and kept to the end of the
+ * run, so that a late write is detected.  Start reading at sim_run(), then actor_turn(). */
 #include "sim_run.h"
 
 #include <stdarg.h>
@@ -13,10 +13,14 @@
 #include "sim_reference.h"
 #include "sim_world.h"
 
-#define PATIENCE_NS   60000000000LL /* nothing happens for so long: somebody waits for ever */
-#define FAULTS_MAX    16
+#define PATIENCE_NS   60000000000LL /* no event for this long: a rank waits forever */
+#define FAULTS_MAX    (4 * SIM_RANKS_MAX)
+#define SLACK_NS      3000000000LL /* beyond a limit, until an error must have arrived */
 #define POISON        0xa5
+#define LOOK_ONE_IN   5
 #define TEXT_KEPT_MAX 320
+#define TUNINGS_MAX   48
+#define TUNED_SETS    64
 
 enum record_state { RECORD_NONE, RECORD_PENDING, RECORD_DONE, RECORD_REFUSED };
 
@@ -30,6 +34,7 @@ struct record {
     hvd_status_t status;
     char *text; /* of an error */
     struct ticket *ticket;
+    int64_t submit_ns;
     struct memory memory[SIM_GROUP_MAX];
     int32_t callbacks;
 };
@@ -52,6 +57,12 @@ struct fault {
     int64_t argument;
 };
 
+struct tuning { /* as the first member saw it */
+    bool is_seen;
+    struct tunables tunables;
+    uint64_t position;
+};
+
 struct sim_trial {
     const struct os *os;
     const struct sim_program *p;
@@ -62,10 +73,12 @@ struct sim_trial {
     struct actor actors[SIM_RANKS_MAX];
     struct fault faults[FAULTS_MAX];
     int32_t fault_count;
-    int32_t *joined; /* by join: the rank it told, -1 = nothing yet */
+    int32_t *joined; /* by join: the rank it reported, -1 = nothing yet */
     int32_t set_ids[SIM_SETS_MAX];
     int64_t last_ns; /* of the last event */
     int32_t alive;
+    struct tuning tunings[TUNED_SETS][TUNINGS_MAX + 1]; /* by set and version */
+    uint64_t versions[SIM_RANKS_MAX][TUNED_SETS];       /* the last that a rank has seen */
 };
 
 /* ---- what happened ---- */
@@ -93,8 +106,9 @@ static void note(struct sim_trial *run, int32_t rank, int32_t what, int64_t a, i
     run->last_ns = sim_world_now_ns(run->world);
     if (run->p->trace == NULL)
         return;
-    static const char *const names[] = {"submit", "end",   "",      "",     "set add", "set remove",
-                                        "join",   "probe", "crash", "hang", "slow",    "leave"};
+    static const char *const names[] = {"submit",     "end",   "",      "",      "set add",
+                                        "set remove", "join",  "probe", "crash", "hang",
+                                        "slow",       "leave", "stuck", "poor"};
     char line[160];
     snprintf(line, sizeof line, "%12.6f ms  rank %d  %s %lld: %lld", (double)run->last_ns / 1e6,
              rank, names[what], (long long)a, (long long)b);
@@ -125,12 +139,13 @@ static void trace_program(const struct sim_trial *run)
         return;
     snprintf(line, sizeof line,
              "%d ranks on %d hosts%s, delay %lld-%lld ns, turn %lld ns, again %u, cycle %g ms, "
-             "fusion %lld, cache %lld, warm-up %lld, hung %lld s",
+             "fusion %lld, cache %lld, warm-up %lld, hung %lld s, stall %lld and %lld s",
              p->ranks, p->hosts, p->is_in_sight ? " in sight" : "", (long long)p->delay_min_ns,
              (long long)p->delay_max_ns, (long long)p->turn_max_ns, p->again_one_in,
              p->config.cycle_time_ms, (long long)p->config.fusion_threshold_bytes,
              (long long)p->config.cache_capacity, (long long)p->config.plan_warmup_steps,
-             (long long)p->config.hung_error_s);
+             (long long)p->config.hung_error_s, (long long)p->config.stall_check_time_s,
+             (long long)p->config.stall_shutdown_time_s);
     p->trace(line);
     for (int32_t i = 0; i < p->call_count; i++)
         trace_call(run, i);
@@ -141,9 +156,9 @@ static struct record *record_of(struct sim_trial *run, int32_t call, int32_t ran
     return &run->records[(size_t)call * (size_t)run->p->ranks + (size_t)rank];
 }
 
-static bool is_of_job(hvd_status_t status) /* the job is over, not only this op */
+static bool is_of_job(hvd_status_t status) /* the set or the job is over, not only this op */
 {
-    return status <= HVD_ERR_LINK;
+    return status <= HVD_ERR_LINK || status == HVD_ERR_NO_MEMORY;
 }
 
 static void record_end(struct sim_trial *run, struct record *record, enum record_state state,
@@ -251,8 +266,8 @@ static hvd_status_t call_submit(struct sim_trial *run, int32_t call, int32_t ran
         for (int32_t k = 0; k < ops[i].splits_count; k++)
             splits[i][k] = sim_program_split(run->p, call, i, rank, k);
     }
-    return engine_submit(sim_world_engine(run->world, rank), ops, (size_t)c->count, &record->ticket,
-                         error);
+    return submit_ops(sim_world_engine(run->world, rank), ops, (size_t)c->count, &record->ticket,
+                      error);
 }
 
 static void step_submit(struct sim_trial *run, int32_t rank, int32_t call)
@@ -264,6 +279,7 @@ static void step_submit(struct sim_trial *run, int32_t rank, int32_t call)
         return; /* the set was never made */
     hvd_status_t status = call_submit(run, call, rank, &error);
     note(run, rank, SIM_SUBMIT, call, status);
+    record->submit_ns = sim_world_now_ns(run->world);
     if (status == HVD_OK) {
         record->state = RECORD_PENDING;
         a->pending[a->pending_count++] = call;
@@ -283,15 +299,32 @@ static void call_check(struct sim_trial *run, int32_t call, int32_t rank,
 {
     const struct sim_call *c = &run->p->calls[call];
     for (int32_t i = 0; i < c->count; i++) {
-        const struct op *op = ticket->ops[i];
+        struct ticket_result result;
+        ticket_result(ticket, i, &result);
         const struct sim_spec *s = &run->p->specs[c->spec + i];
-        bool is_right =
-            sim_reference_check(run->p, call, i, rank, op->out, op->result_dim0, op->recv_splits,
-                                &run->common[(size_t)call * SIM_GROUP_MAX + (size_t)i]);
+        bool is_right = sim_reference_check(run->p, call, i, rank, result.out, result.shape[0],
+                                            result.recv_splits,
+                                            &run->common[(size_t)call * SIM_GROUP_MAX + (size_t)i]);
         if (!is_right)
             violate(run, "rank %d: wrong result of call %d op %d (%s, kind %d, dtype %s, op %d)",
                     rank, call, i, s->name, (int)s->kind, hvd_dtype_name(s->dtype), (int)s->reduce);
     }
+}
+
+/* A wait for a single rank that is stuck or stopped must end within the limit that was set for it.
+ */
+static void check_in_time(struct sim_trial *run, int32_t call, int32_t rank,
+                          const struct record *record)
+{
+    const struct sim_program *p = run->p;
+    int64_t waited_ns = sim_world_now_ns(run->world) - record->submit_ns, limit_ns = INT64_MAX;
+    if (p->terminal == SIM_TERMINAL_STUCK && p->stopping == 0)
+        limit_ns = p->stuck_limit_ns + SLACK_NS;
+    if (p->terminal == SIM_TERMINAL_HUNG && p->stop_limit_ns > 0 && (p->stopping >> rank & 1) == 0)
+        limit_ns = p->stop_limit_ns + SLACK_NS;
+    if (waited_ns > limit_ns)
+        violate(run, "rank %d: call %d waited %.1f s, at most %.1f s are allowed", rank, call,
+                (double)waited_ns / 1e9, (double)limit_ns / 1e9);
 }
 
 static void call_end(struct sim_trial *run, int32_t call, int32_t rank)
@@ -299,31 +332,30 @@ static void call_end(struct sim_trial *run, int32_t call, int32_t rank)
     struct actor *a = &run->actors[rank];
     struct record *record = record_of(run, call, rank);
     struct ticket *ticket = record->ticket;
-    hvd_status_t status = (hvd_status_t)atomic_load(&ticket->state);
+    hvd_status_t status = ticket_status(ticket);
     if (status == HVD_OK && run->p->calls[call].expect != SIM_EXPECT_MISMATCH)
         call_check(run, call, rank, ticket);
-    record_end(run, record, RECORD_DONE, status,
-               ticket->error != NULL ? ticket->error->text : "no text");
+    record_end(run, record, RECORD_DONE, status, ticket_error(ticket));
     note(run, rank, SIM_WAIT, call, status);
+    check_in_time(run, call, rank, record);
     run->report->calls_ended++;
     run->report->calls_failed += status != HVD_OK;
     a->is_desperate |= is_of_job(status);
     record->ticket = NULL;
     for (int32_t i = 0; i < run->p->calls[call].count; i++)
         memory_poison(&record->memory[i]);
-    engine_ticket_release(sim_world_engine(run->world, rank), ticket);
+    ticket_release(sim_world_engine(run->world, rank), ticket);
 }
 
 static void collect(struct sim_trial *run, int32_t rank)
 {
     struct actor *a = &run->actors[rank];
     struct engine *engine = sim_world_engine(run->world, rank);
-    for (struct ticket *t = engine_take_done(engine); t != NULL; t = t->next)
-        t->ops[0]->callback(t->ops[0]->arg, t->handle, (hvd_status_t)atomic_load(&t->state));
+    complete_callbacks(engine, complete_take(engine));
     for (int32_t i = 0; i < a->pending_count;) {
         int32_t call = a->pending[i];
         const struct record *record = record_of(run, call, rank);
-        bool is_over = atomic_load(&record->ticket->state) != HVD_IN_PROGRESS;
+        bool is_over = ticket_status(record->ticket) != HVD_IN_PROGRESS;
         if (!is_over || (run->p->calls[call].has_callback && record->callbacks == 0)) {
             i++;
             continue;
@@ -380,7 +412,7 @@ static void probe(struct sim_trial *run, int32_t rank, enum sim_probe which)
     case SIM_PROBE_COUNT: count = 0; break;
     }
     ops[1] = ops[0];
-    hvd_status_t status = engine_submit(engine, ops, count, &ticket, &error);
+    hvd_status_t status = submit_ops(engine, ops, count, &ticket, &error);
     note(run, rank, SIM_PROBE, which, status);
     if (status != wanted && !(run->p->terminal != 0 && is_of_job(status)))
         violate(run, "rank %d: probe %d was answered with %d (%s)", rank, (int)which, (int)status,
@@ -395,20 +427,20 @@ static hvd_status_t special_submit(struct sim_trial *run, int32_t rank, const st
     const struct sim_set *set = &run->p->sets[step->argument];
     int32_t id = a->set_ids[step->argument];
     if (step->kind == SIM_SET_ADD)
-        return engine_submit_set(engine, set->ranks, set->count, 0, &a->special, error);
+        return submit_set_change(engine, set->ranks, set->count, 0, &a->special, error);
     if (id < 0)
         return error_set(error, HVD_ERR_PEER_DEAD, "This set was never made.");
     if (step->kind == SIM_SET_REMOVE)
-        return engine_submit_set(engine, NULL, 0, id, &a->special, error);
+        return submit_set_change(engine, NULL, 0, id, &a->special, error);
     hvd_op_t op = {.struct_size = sizeof op, .kind = HVD_JOIN, .process_set = id};
-    return engine_submit(engine, &op, 1, &a->special, error);
+    return submit_ops(engine, &op, 1, &a->special, error);
 }
 
 static void special_end(struct sim_trial *run, int32_t rank, const struct sim_step *step)
 {
     struct actor *a = &run->actors[rank];
-    hvd_status_t status = (hvd_status_t)atomic_load(&a->special->state);
-    int32_t told = a->special->join_rank;
+    hvd_status_t status = ticket_status(a->special);
+    int32_t told = ticket_answer(a->special);
     note(run, rank, (int32_t)step->kind, told, status);
     int32_t *common =
         step->kind == SIM_JOIN ? &run->joined[step->argument2] : &run->set_ids[step->argument];
@@ -423,9 +455,9 @@ static void special_end(struct sim_trial *run, int32_t rank, const struct sim_st
         *common = told;
     if (status != HVD_OK && (run->p->terminal == 0 || !is_of_job(status)))
         violate(run, "rank %d: step kind %d ended with %d: %s", rank, (int)step->kind, (int)status,
-                a->special->error != NULL ? a->special->error->text : "");
+                ticket_error(a->special));
     a->is_desperate |= status != HVD_OK;
-    engine_ticket_release(sim_world_engine(run->world, rank), a->special);
+    ticket_release(sim_world_engine(run->world, rank), a->special);
     a->special = NULL;
 }
 
@@ -445,7 +477,7 @@ static bool step_special(struct sim_trial *run, int32_t rank, const struct sim_s
             return true;
         }
     }
-    if (atomic_load(&a->special->state) == HVD_IN_PROGRESS)
+    if (ticket_status(a->special) == HVD_IN_PROGRESS)
         return false;
     special_end(run, rank, step);
     return true;
@@ -470,7 +502,7 @@ static bool step_leave(struct sim_trial *run, int32_t rank)
     struct engine *engine = sim_world_engine(run->world, rank);
     if (!a->is_leaving) {
         note(run, rank, SIM_LEAVE, 0, 0);
-        sim_world_wake(run->world, rank, 0); /* as a driver does, which goes on at once */
+        sim_world_wake(run->world, rank, 0); /* like a driver, which continues at once */
     }
     a->is_leaving = true;
     engine_shutdown_ask(engine);
@@ -481,7 +513,7 @@ static bool step_leave(struct sim_trial *run, int32_t rank)
         if (a->pending_count > 0)
             violate(run, "rank %d leaves, but call %d never ended", rank, a->pending[0]);
     }
-    const hvd_stats_t *stats = &engine->stats;
+    const hvd_stats_t *stats = engine_stats(engine);
     run->report->batches += stats->batches;
     run->report->batches_planned += stats->batches_planned;
     run->report->plan_starts += stats->plan_starts;
@@ -503,10 +535,15 @@ static void wait_mark(struct sim_trial *run, int32_t rank, bool is_waiting)
     a->is_waiting = is_waiting;
     struct engine *engine = sim_world_engine(run->world, rank);
     if (is_waiting)
-        atomic_fetch_add(&engine->waiters, 1);
+        engine_wait_begin(engine);
     else
-        atomic_fetch_sub(&engine->waiters, 1);
+        engine_wait_end(engine);
     sim_world_wake(run->world, rank, 0);
+}
+
+static bool step_stuck(struct sim_trial *run, int32_t rank)
+{
+    return engine_broken(sim_world_engine(run->world, rank)) != HVD_OK;
 }
 
 static bool step_compute(struct sim_trial *run, int32_t rank, int64_t ns)
@@ -542,13 +579,86 @@ static bool step_do(struct sim_trial *run, int32_t rank, const struct sim_step *
         return true;
     case SIM_SLOW: sim_net_slow(sim_world_net(run->world), rank, step->argument); return true;
     case SIM_LEAVE: return step_leave(run, rank);
+    case SIM_STUCK: return step_stuck(run, rank);
+    case SIM_POOR:
+        note(run, rank, SIM_POOR, step->argument, step->argument2);
+        sim_world_poor(run->world, rank, (int)step->argument, step->argument2);
+        return true;
     }
     return false;
 }
 
 static bool is_waiting_step(enum sim_step_kind kind)
 {
-    return kind != SIM_COMPUTE && kind != SIM_LEAVE;
+    return kind != SIM_COMPUTE && kind != SIM_LEAVE && kind != SIM_STUCK;
+}
+
+/* ---- tuning ---- */
+
+static struct tunables random_tunables(uint64_t random)
+{
+    static const int64_t thresholds[] = {0, 64, 1024, 64 << 20};
+    static const int64_t cycles_ns[] = {0, 100000, 1000000, 5000000};
+    return (struct tunables){.fusion_threshold_bytes = thresholds[random % 4],
+                             .cycle_time_ns = cycles_ns[random / 4 % 4],
+                             .spin_ns = (int64_t)(random / 16 % 3) - 1,
+                             .flows = 1 + (int32_t)(random / 64 % 32),
+                             .threshold_percent = 1 + (int32_t)(random / 4096 % 1000)};
+}
+
+/* Rank 0 tunes now and then, for no reason. */
+static void tune_maybe(struct sim_trial *run)
+{
+    uint64_t random = sim_hash(run->p->seed, run->report->turns);
+    struct engine *engine = sim_world_engine(run->world, 0);
+    struct error error = {0};
+    if (run->p->tune_one_in == 0 || run->report->tunings >= TUNINGS_MAX || engine == NULL ||
+        random % run->p->tune_one_in != 0)
+        return;
+    struct tunables t = random_tunables(sim_hash(random, 1));
+    if (engine_tune(engine, &t, &error) != HVD_OK)
+        return; /* the job is over */
+    run->report->tunings++;
+    sim_world_wake(run->world, 0, sim_world_now_ns(run->world));
+}
+
+static bool is_alike(const struct tuning *seen, const struct tunables *t, uint64_t position)
+{
+    return seen->position == position && seen->tunables.flows == t->flows &&
+           seen->tunables.fusion_threshold_bytes == t->fusion_threshold_bytes &&
+           seen->tunables.cycle_time_ns == t->cycle_time_ns &&
+           seen->tunables.spin_ns == t->spin_ns &&
+           seen->tunables.threshold_percent == t->threshold_percent;
+}
+
+static void on_tuned(void *ctx, int32_t rank, int32_t set, const struct tunables *t,
+                     uint64_t position)
+{
+    struct sim_trial *run = ctx;
+    if (set < 0 || set >= TUNED_SETS || t->version > TUNINGS_MAX) {
+        violate(run, "rank %d tuned set %d to version %llu", rank, set,
+                (unsigned long long)t->version);
+        return;
+    }
+    struct tuning *seen = &run->tunings[set][t->version];
+    if (t->version <= run->versions[rank][set] && set == 0)
+        violate(run, "rank %d: version %llu of the tunables after version %llu", rank,
+                (unsigned long long)t->version, (unsigned long long)run->versions[rank][set]);
+    for (uint64_t v = run->versions[rank][set] + 1; v < t->version && set == 0; v++)
+        if (run->tunings[set][v].is_seen)
+            violate(run, "rank %d has left out version %llu of the tunables", rank,
+                    (unsigned long long)v);
+    run->versions[rank][set] = t->version;
+    if (!seen->is_seen)
+        *seen = (struct tuning){.is_seen = true, .tunables = *t, .position = position};
+    else if (!is_alike(seen, t, position))
+        violate(run,
+                "set %d, version %llu of the tunables: after batch %llu on rank %d, %llu "
+                "on another, or other values",
+                set, (unsigned long long)t->version, (unsigned long long)position, rank,
+                (unsigned long long)seen->position);
+    else
+        run->report->tuned_alike++;
 }
 
 static void actor_turn(void *ctx, int32_t rank)
@@ -558,6 +668,8 @@ static void actor_turn(void *ctx, int32_t rank)
     const struct sim_script *script = &run->p->scripts[rank];
     run->report->turns++;
     collect(run, rank);
+    if (rank == 0)
+        tune_maybe(run);
     while (!a->is_gone) {
         bool is_free = a->special == NULL && a->resume_ns == 0;
         if (a->is_desperate && run->p->is_giving_up && is_free && !a->is_leaving)
@@ -618,6 +730,8 @@ static bool is_named(const struct sim_trial *run, uint64_t ranks, const char *te
 
 static bool is_expected(const struct sim_trial *run, const struct sim_call *c, hvd_status_t status)
 {
+    if (status == HVD_ERR_NO_MEMORY)
+        return run->p->poor != 0;
     if (is_of_job(status))
         return run->p->terminal != 0 && status != HVD_ERR_INTERNAL && status != HVD_ERR_CORRUPT;
     if (c->odd == SIM_ODD_NAME)
@@ -626,6 +740,7 @@ static bool is_expected(const struct sim_trial *run, const struct sim_call *c, h
     case SIM_EXPECT_OK: return status == HVD_OK;
     case SIM_EXPECT_MISMATCH: return status == HVD_ERR_MISMATCH;
     case SIM_EXPECT_EITHER: return status == HVD_OK || status == HVD_ERR_MISMATCH;
+    case SIM_EXPECT_REMOVED: return status == HVD_OK || status == HVD_ERR_ABORTED;
     }
     return false;
 }
@@ -644,6 +759,15 @@ static void check_text(struct sim_trial *run, int32_t call, int32_t rank,
     if (record->status == HVD_ERR_PEER_DEAD && run->p->crashing != 0 &&
         !is_named(run, run->p->crashing, text))
         violate(run, "rank %d: the error of call %d names a rank that left because of a crash: %s",
+                rank, call, text);
+    /* With several sets a rank may be waited for that itself waits for the stuck one. */
+    uint64_t silent = run->p->stuck | run->p->stopping;
+    if (record->status == HVD_ERR_PEER_HUNG && run->p->set_count == 1 &&
+        (run->p->terminal & SIM_TERMINAL_NAME) == 0 && !is_named(run, silent, text))
+        violate(run, "rank %d: the error of call %d does not name the rank that is stuck: %s", rank,
+                call, text);
+    if (record->status == HVD_ERR_NO_MEMORY && !is_named(run, run->p->poor, text))
+        violate(run, "rank %d: the error of call %d does not name the rank without memory: %s",
                 rank, call, text);
     if (record->status == HVD_ERR_MISMATCH && c->odd != SIM_ODD_NONE) {
         char number[16];
@@ -683,7 +807,7 @@ static void check_call(struct sim_trial *run, int32_t call)
         has_ended_well = true;
         if (first == HVD_IN_PROGRESS)
             first = record->status;
-        if (record->status != first)
+        if (record->status != first && c->expect != SIM_EXPECT_REMOVED)
             violate(run, "call %d ended with %s on one rank and %s on rank %d", call,
                     hvd_status_name(first), hvd_status_name(record->status), r);
     }
@@ -731,9 +855,24 @@ static void tell_stuck(struct sim_trial *run)
     }
 }
 
+/* Now and then, by a number that nothing else depends on. */
+static void look(struct sim_trial *run, uint64_t turn)
+{
+    const struct sim_program *p = run->p;
+    uint64_t dice = sim_hash(p->seed, turn);
+    if (p->look == NULL || dice % LOOK_ONE_IN != 0)
+        return;
+    struct engine *engine =
+        sim_world_engine(run->world, (int32_t)(dice / LOOK_ONE_IN % (uint64_t)p->ranks));
+    if (engine != NULL)
+        p->look(p->look_ctx, engine, sim_world_now_ns(run->world));
+}
+
 static void loop(struct sim_trial *run)
 {
+    uint64_t turn = 0;
     while (run->alive > 0 && run->report->is_ok) {
+        look(run, turn++);
         int32_t next = fault_next(run);
         int64_t limit_ns = run->last_ns + PATIENCE_NS;
         if (next >= 0 && run->faults[next].time_ns < limit_ns)
@@ -774,6 +913,7 @@ static bool run_open(struct sim_trial *run)
                                         .set_sizes = sizes,
                                         .set_count = p->static_count,
                                         .turn = actor_turn,
+                                        .tuned = on_tuned,
                                         .ctx = run};
     run->records =
         os_alloc(run->os, (size_t)p->call_count * (size_t)p->ranks * sizeof *run->records);
@@ -794,6 +934,19 @@ static bool run_open(struct sim_trial *run)
     if (has_memory)
         run->world = sim_world_create(run->os, &options, &error);
     return run->world != NULL;
+}
+
+/* Ranks that are still connecting take no part and show no sign of life. */
+static void begin_late(struct sim_trial *run)
+{
+    for (int32_t r = 0; r < run->p->ranks; r++)
+        if (run->p->late_ns[r] > 0) {
+            sim_world_hang(run->world, r, true);
+            fault_add(run, r, SIM_HANG, run->p->late_ns[r], 0, true);
+        }
+    for (int32_t r = 0; run->p->frozen_ns > 0 && r < run->p->ranks; r++)
+        fault_add(run, r, SIM_HANG, run->p->frozen_ns, run->p->thaw_ns[r] - run->p->frozen_ns,
+                  false);
 }
 
 static void run_close(struct sim_trial *run)
@@ -832,6 +985,7 @@ bool sim_run(const struct os *os, const struct sim_program *program, struct sim_
         snprintf(ret->text, sizeof ret->text, "no memory");
     } else {
         trace_program(run);
+        begin_late(run);
         loop(run);
         if (ret->is_ok)
             check_all(run);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sim_world.c - see sim_world.h.
  *
- * Wake-up times of the ranks are in a heap with the place of every rank beside it; the network has
- * a heap of its own. The loop goes to whichever comes first. */
+ * Wake-up times of the ranks are in a heap with the position of every rank beside it; the network
+ * has a separate heap. The loop advances to whichever comes first. */
 #include "sim_world.h"
 
 #include <stdio.h>
@@ -10,6 +10,7 @@
 
 #include "backend/native/native.h"
 #include "sim_backend.h"
+#include "sim_program.h"
 
 #define NEVER      INT64_MAX
 #define RETRY_NS   10000 /* an engine with something unsent, or a deadline that stays in the past */
@@ -17,12 +18,16 @@
 #define SIM_LOG_AT LOG_WARNING
 
 struct sim_rank {
+    struct backend front; /* what the engine sees of `backend`: it can run out of memory */
+    const struct os *os;
+    int64_t poor[SIM_POOR_COUNT]; /* fails when it reaches 0; negative: never */
     struct engine *engine;
+    struct sim_world *world;
     struct backend *backend;
     struct transport *transport;
     struct transport **routes;
     int64_t wake_ns;    /* in the heap by this */
-    int64_t program_ns; /* what the program asked for */
+    int64_t program_ns; /* what the program requested */
     int32_t place;      /* in the heap */
     bool is_hung, is_leaving, is_leaving_by_crash;
 };
@@ -40,14 +45,6 @@ struct sim_world {
     uint64_t random;
     int32_t turning; /* the rank whose turn it is, -1 = none */
 };
-
-uint64_t sim_world_random(struct sim_world *world)
-{
-    uint64_t z = (world->random += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
 
 /* ---- the heap of wake-up times ---- */
 
@@ -113,13 +110,106 @@ void sim_world_wake(struct sim_world *world, int32_t rank, int64_t time_ns)
 static int64_t soon_ns(struct sim_world *world)
 {
     int64_t now_ns = sim_net_now_ns(world->net), late_ns = world->options.turn_max_ns;
-    return late_ns > 0 ? now_ns + (int64_t)(sim_world_random(world) % (uint64_t)late_ns) : now_ns;
+    return late_ns > 0 ? now_ns + (int64_t)(sim_splitmix(&world->random) % (uint64_t)late_ns)
+                       : now_ns;
 }
 
 static void on_board(void *ctx, int32_t rank)
 {
     struct sim_world *world = ctx;
     sim_world_wake(world, rank, soon_ns(world) + 1);
+}
+
+/* ---- a rank alone has no memory ---- */
+
+static struct sim_rank *rank_of(struct backend *front)
+{
+    return (struct sim_rank *)(void *)front;
+}
+
+static bool is_poor(struct sim_rank *r, enum sim_poor which)
+{
+    return r->poor[which] >= 0 && r->poor[which]-- == 0;
+}
+
+static hvd_status_t front_group_open(struct backend *b, const struct group *group,
+                                     struct backend_group **ret, struct error *error)
+{
+    struct backend *inner = rank_of(b)->backend;
+    return inner->ops->group_open(inner, group, ret, error);
+}
+
+static void front_group_close(struct backend *b, struct backend_group *g)
+{
+    struct backend *inner = rank_of(b)->backend;
+    inner->ops->group_close(inner, g);
+}
+
+static hvd_status_t front_start(struct backend *b, struct backend_group *g, const struct coll *coll,
+                                struct error *error)
+{
+    struct backend *inner = rank_of(b)->backend;
+    if (is_poor(rank_of(b), SIM_POOR_START))
+        return error_set(error, HVD_ERR_NO_MEMORY, "no memory to begin");
+    return inner->ops->start(inner, g, coll, error);
+}
+
+static hvd_status_t front_progress(struct backend *b, struct backend_group *g, bool *ret_moved,
+                                   struct error *error)
+{
+    struct backend *inner = rank_of(b)->backend;
+    hvd_status_t status = inner->ops->progress(inner, g, ret_moved, error);
+    if (status == HVD_IN_PROGRESS && is_poor(rank_of(b), SIM_POOR_PROGRESS))
+        return error_set(error, HVD_ERR_NO_MEMORY, "no memory to go on");
+    return status;
+}
+
+static void front_reset(struct backend *b, struct backend_group *g, uint64_t base)
+{
+    struct backend *inner = rank_of(b)->backend;
+    inner->ops->reset(inner, g, base);
+}
+
+static const char *front_activity(const struct backend_group *g, hvd_kind_t kind)
+{
+    (void)g;
+    (void)kind;
+    return "SIM";
+}
+
+static void front_destroy(struct backend *b)
+{
+    struct backend *inner = rank_of(b)->backend;
+    if (inner != NULL)
+        inner->ops->destroy(inner);
+    rank_of(b)->backend = NULL;
+}
+
+static const struct backend_ops front_ops = {.version = BACKEND_VERSION,
+                                             .name = "sim front",
+                                             .group_open = front_group_open,
+                                             .group_close = front_group_close,
+                                             .start = front_start,
+                                             .progress = front_progress,
+                                             .reset = front_reset,
+                                             .activity = front_activity,
+                                             .destroy = front_destroy};
+
+static void *result_alloc(void *ctx, size_t bytes)
+{
+    struct sim_rank *r = ctx;
+    return is_poor(r, SIM_POOR_RESULT) ? NULL : os_alloc(r->os, bytes);
+}
+
+static void result_free(void *ctx, void *ptr)
+{
+    const struct sim_rank *r = ctx;
+    os_free(r->os, ptr);
+}
+
+void sim_world_poor(struct sim_world *world, int32_t rank, int which, int64_t after)
+{
+    world->ranks[rank].poor[which] = after;
 }
 
 /* ---- leaving ---- */
@@ -132,11 +222,10 @@ static void rank_close(struct sim_world *world, int32_t rank, bool is_crash)
     if (is_crash)
         sim_net_crash(world->net, rank);
     engine_destroy(r->engine);
-    r->backend->ops->destroy(r->backend);
+    front_destroy(&r->front);
     if (!is_crash)
         r->transport->ops->destroy(r->transport);
     r->engine = NULL;
-    r->backend = NULL;
     r->is_hung = false;
     wake_set(world, rank, NEVER);
 }
@@ -169,23 +258,18 @@ void sim_world_hang(struct sim_world *world, int32_t rank, bool is_hung)
         sim_world_wake(world, rank, 0);
 }
 
-bool sim_world_is_hung(const struct sim_world *world, int32_t rank)
-{
-    return world->ranks[rank].is_hung;
-}
-
 /* ---- turns ---- */
 
 static int64_t next_turn_ns(struct sim_world *world, const struct sim_rank *r, bool has_moved)
 {
     int64_t now_ns = sim_net_now_ns(world->net), next_ns = r->program_ns;
     const struct engine *engine = r->engine;
-    if (has_moved || atomic_load(&engine->queued) > 0) {
+    if (has_moved || engine_has_queued(engine)) {
         int64_t soon = soon_ns(world);
         next_ns = soon < next_ns ? soon : next_ns;
     }
     int64_t deadline_ns = engine_deadline_ns(engine);
-    if (deadline_ns <= now_ns || engine->outbox_waiting > 0)
+    if (deadline_ns <= now_ns || engine_has_unsent(engine))
         deadline_ns = now_ns + RETRY_NS;
     else if (deadline_ns > now_ns + LOOK_NS)
         deadline_ns = now_ns + LOOK_NS;
@@ -246,7 +330,7 @@ bool sim_world_step(struct sim_world *world, int64_t limit_ns)
     return has_arrivals || next_ns <= limit_ns;
 }
 
-/* ---- life ---- */
+/* ---- create and destroy ---- */
 
 static const char *env_none(void *ctx, const char *name)
 {
@@ -263,11 +347,16 @@ static void env_each_none(void *ctx, void (*fn)(void *arg, const char *name, con
     (void)arg;
 }
 
+void sim_world_env_none(struct os *os)
+{
+    os->env = env_none;
+    os->env_each = env_each_none;
+}
+
 hvd_status_t sim_world_config(const struct os *os, struct config *ret, struct error *error)
 {
     struct os bare = *os;
-    bare.env = env_none;
-    bare.env_each = env_each_none;
+    sim_world_env_none(&bare);
     return config_load(&bare, ret, NULL, NULL, error);
 }
 
@@ -289,6 +378,14 @@ static hvd_status_t backend_open(struct sim_world *world, int32_t rank, struct e
     return native_create(os, &world->config, &routes, &r->backend, error);
 }
 
+static void on_tuned(void *ctx, int32_t set, const struct tunables *tunables, uint64_t position)
+{
+    const struct sim_rank *r = ctx;
+    const struct sim_world_options *o = &r->world->options;
+    if (o->tuned != NULL)
+        o->tuned(o->ctx, (int32_t)(r - r->world->ranks), set, tunables, position);
+}
+
 static hvd_status_t rank_open(struct sim_world *world, int32_t rank, struct error *error)
 {
     struct sim_rank *r = &world->ranks[rank];
@@ -299,6 +396,10 @@ static hvd_status_t rank_open(struct sim_world *world, int32_t rank, struct erro
     hvd_status_t status = backend_open(world, rank, error);
     if (status != HVD_OK)
         return status;
+    r->os = sim_net_os(world->net);
+    r->front = (struct backend){.ops = &front_ops, .os = r->os};
+    for (int i = 0; i < SIM_POOR_COUNT; i++)
+        r->poor[i] = -1;
     struct engine_options options = {.os = sim_net_os(world->net),
                                      .config = &world->config,
                                      .log = &world->log,
@@ -306,19 +407,27 @@ static hvd_status_t rank_open(struct sim_world *world, int32_t rank, struct erro
                                      .size = o->ranks,
                                      .routes = r->routes,
                                      .host = world->host,
-                                     .backend = r->backend,
-                                     .is_host_sight = o->is_in_sight};
+                                     .backend = &r->front,
+                                     .result_alloc = result_alloc,
+                                     .result_free = result_free,
+                                     .result_ctx = r,
+                                     .is_host_sight = o->is_in_sight,
+                                     .tuned = on_tuned,
+                                     .tuned_ctx = r};
+    r->world = world;
+    if (o->memories != NULL)
+        options.memories[options.memory_count++] = o->memories[rank];
     status = engine_create(&options, &r->engine, error);
     if (status != HVD_OK)
         return status;
-    struct transport_events events = engine_events(r->engine);
+    struct transport_events events = control_events(r->engine);
     r->transport = sim_net_open(world->net, rank, &events);
     if (r->transport == NULL)
         return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
-    r->engine->options.transports[r->engine->options.transport_count++] = r->transport;
+    engine_transport_add(r->engine, r->transport);
     for (int32_t i = 0; i < o->ranks; i++)
         r->routes[i] = i != rank ? r->transport : NULL;
-    return engine_open_sets(r->engine, o->sets, o->set_sizes, o->set_count, error);
+    return sets_open(r->engine, o->sets, o->set_sizes, o->set_count, error);
 }
 
 static hvd_status_t tables_make(struct sim_world *world, struct error *error)
@@ -391,8 +500,7 @@ void sim_world_destroy(struct sim_world *world)
     for (int32_t i = 0; world->ranks != NULL && i < world->options.ranks; i++) {
         struct sim_rank *r = &world->ranks[i];
         engine_destroy(r->engine);
-        if (r->backend != NULL)
-            r->backend->ops->destroy(r->backend);
+        front_destroy(&r->front);
         os_free(world->os, r->routes);
     }
     sim_board_destroy(world->board);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cover.h - put before every test of a coverage build: a forked rank that leaves by _exit() writes
- * its counts first, else nothing that only ranks run would count. */
+/* cover.h - included before every test of a coverage build: a forked rank that exits with _exit()
+ * writes its counts first, otherwise code that only ranks run would not count. */
 #ifndef HVD_TESTS_COVER_H
 #define HVD_TESTS_COVER_H
 

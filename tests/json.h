@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json.h - a strict reader of Chrome traces for tests: the text must be JSON to the letter (RFC
- * 8259), an array of objects, and the bars of every process must be balanced.
+/* json.h - a strict parser of Chrome traces for tests: the text must be strict JSON (RFC 8259), an
+ * array of objects, and the bars of every process must be balanced.
  *
  * Thread: any; nothing is kept.  Start reading at json_trace_check(). */
 #ifndef HVD_TESTS_JSON_H
@@ -98,6 +98,8 @@ static inline const char *json_value(const char *at, int depth)
         return json_members(at, *at == '{' ? '}' : ']', depth);
     if (*at == '"')
         return json_string(at);
+    if (strncmp(at, "true", 4) == 0 || strncmp(at, "false", 5) == 0)
+        return at + (*at == 't' ? 4 : 5);
     return json_number(at);
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LINE = "SPDX-License-Identifier: Apache-2.0"
-SUFFIXES = {".c", ".h", ".inc", ".py", ".pyi", ".sh", ".cmake", ".map", ".toml"}
+SUFFIXES = {".c", ".h", ".def", ".inc", ".py", ".pyi", ".sh", ".cmake", ".map", ".toml"}
 NAMES = {"CMakeLists.txt", "Makefile"}
 SKIPPED = {"build", "dist", ".git", ".venv", "__pycache__"}
 

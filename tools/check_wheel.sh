@@ -5,7 +5,7 @@
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
-wheel=${1:-$(ls dist/horovod-*.whl)}
+wheel=${1:-$(ls dist/horovod-*_"$(uname -m)".whl)}
 scratch=$root/build/check_wheel
 rm -rf "$scratch"
 # A PATH without compilers: only what the smoke test itself calls.

@@ -40,7 +40,7 @@ def main():
     if "SMOKE_RANKS" in os.environ:
         check_world(int(os.environ["SMOKE_RANKS"]))
         return
-    if horovod.__version__ != "0.28.1":
+    if horovod.__version__ != "0.29.0":
         raise SystemExit(f"smoke: version {horovod.__version__}")
     check_world(1)
     launcher = Path(sysconfig.get_path("scripts")) / "horovodrun"

@@ -27,13 +27,15 @@ mkdir -p "$cache"
 exec 9>"$venv.lock"
 flock 9
 if [ ! -f "$venv/complete" ]; then
-    echo "venv: creating $venv" >&2
+    echo "venv: installing the packages of tools/requirements/$stack.txt into $venv (once; may take minutes)" >&2
     rm -rf "$venv"
     # Make room: environments that nobody has used for a month.
     find "$cache" -mindepth 2 -maxdepth 2 -name complete -mtime +30 | while read -r old; do
         rm -rf "${old%/complete}"
     done
     "$python" -m venv "$venv" >&2
+    # Distributions bring pips that are too old for tools/install.sh (pip install -C).
+    "$venv/bin/python" -m pip install -qq --disable-pip-version-check "pip>=23.1" >&2
     "$venv/bin/python" -m pip install -qq --disable-pip-version-check -r "$requirements" >&2
 fi
 touch "$venv/complete"

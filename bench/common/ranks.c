@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../tests/one_machine.h"
 #include "base/os.h"
 #include "wire/store.h"
 
@@ -56,16 +57,7 @@ bool ranks_serve(struct ranks_job *ret_job)
 
 bool ranks_init(const struct ranks_job *job, int rank, int size)
 {
-    hvd_config_t config = {.struct_size = sizeof config,
-                           .rank = rank,
-                           .size = size,
-                           .local_rank = rank,
-                           .local_size = size,
-                           .cross_rank = 0,
-                           .cross_size = 1,
-                           .rendezvous = job->address,
-                           .key = job->key,
-                           .key_bytes = sizeof job->key};
+    hvd_config_t config = one_machine_config(rank, size, job->address, job->key, sizeof job->key);
     if (hvd_init(&config) == HVD_OK)
         return true;
     fprintf(stderr, "bench: rank %d: %s\n", rank, hvd_last_error());

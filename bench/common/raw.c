@@ -9,7 +9,6 @@
 #include "transport/shm/shm.h"
 
 #define LOOKS_PER_PROGRESS 1024u /* messages do not matter here, deaths do */
-_Static_assert(sizeof(struct endpoint) <= 2 * MEET_BLOB_BYTES, "an endpoint passes in two halves");
 
 static void ignore_message(void *ctx, int32_t peer, const void *bytes, size_t n)
 {
@@ -23,12 +22,12 @@ static void ignore_down(void *ctx, int32_t peer, hvd_status_t status, const char
 
 static void exchange_endpoints(struct meet *meet, const struct endpoint *mine, struct endpoint *all)
 {
-    uint8_t halves[MEET_RANKS_MAX][MEET_BLOB_BYTES];
+    uint8_t pieces[MEET_RANKS_MAX][MEET_BLOB_BYTES];
     for (size_t at = 0; at < sizeof *mine; at += MEET_BLOB_BYTES) {
         size_t n = sizeof *mine - at < MEET_BLOB_BYTES ? sizeof *mine - at : MEET_BLOB_BYTES;
-        meet_exchange(meet, (const uint8_t *)mine + at, n, halves);
+        meet_exchange(meet, (const uint8_t *)mine + at, n, pieces);
         for (int i = 0; i < meet->size; i++)
-            memcpy((uint8_t *)&all[i] + at, (const uint8_t *)halves + (size_t)i * n, n);
+            memcpy((uint8_t *)&all[i] + at, (const uint8_t *)pieces + (size_t)i * n, n);
     }
 }
 
@@ -49,7 +48,7 @@ static hvd_status_t connect_all(struct raw *raw, struct meet *meet, struct error
     exchange_endpoints(meet, &self, all);
     struct transport_events events = {.message = ignore_message, .peer_down = ignore_down};
     raw->poll_fd = os->poll_create(os->ctx);
-    status = shm_connect(raw->shm, all, meet->size, key, 1, raw->poll_fd, &events, error);
+    status = shm_connect(raw->shm, all, meet->size, NULL, key, 1, raw->poll_fd, &events, error);
     if (status != HVD_OK)
         return status;
     for (int32_t i = 0; i < meet->size; i++)

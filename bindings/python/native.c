@@ -18,17 +18,15 @@ PyObject *native_raise(struct native_state *state, hvd_status_t status, const ch
     hvd_status_class_t status_class = hvd_status_class(status);
     if (text == NULL || text[0] == '\0')
         text = hvd_status_name(status);
-    if (status_class == HVD_CLASS_INVALID_ARGUMENT) {
-        PyErr_SetString(PyExc_ValueError, text);
-        return NULL;
-    }
-    PyObject *error = PyObject_CallFunction(state->status_error, "s", text);
+    PyObject *type =
+        status_class == HVD_CLASS_INVALID_ARGUMENT ? PyExc_ValueError : state->status_error;
+    PyObject *error = PyObject_CallFunction(type, "s", text);
     PyObject *number = PyLong_FromLong((long)status);
     PyObject *class_number = PyLong_FromLong((long)status_class);
     if (error != NULL && number != NULL && class_number != NULL &&
         PyObject_SetAttrString(error, "status", number) == 0 &&
         PyObject_SetAttrString(error, "status_class", class_number) == 0)
-        PyErr_SetObject(state->status_error, error);
+        PyErr_SetObject(type, error);
     Py_XDECREF(class_number);
     Py_XDECREF(number);
     Py_XDECREF(error);
@@ -64,6 +62,29 @@ static PyMethodDef methods[] = {
     {"finish", native_finish, METH_O, "finish(handle): wait, then release the handle."},
     {"finish_each", native_finish_each, METH_O,
      "finish_each(handles): wait for all and release them, then raise the first error if any."},
+    {"set_place_hook", native_set_place_hook, METH_O,
+     "set_place_hook(function): function(count) -> where this thread waits, if `count` threads "
+     "wait "
+     "and no other can submit anything; else None."},
+    {"last_words", native_last_words, METH_O,
+     "last_words(text): why this process is about to end, for the other ranks and horovodrun."},
+    {"only_waits", native_only_waits, METH_O,
+     "only_waits(handles): this thread submits nothing before one of those that are in progress "
+     "has ended, though it is not inside of wait()."},
+    {"have_ended", FAST(native_have_ended), METH_FASTCALL,
+     "have_ended(handles, limit_ms) -> bool: wait so long at the most; nothing is released and no "
+     "error is raised."},
+    {"told", native_told, METH_O,
+     "told(timeout_ms) -> the handle of an op that was submitted with OP_TOLD and has ended, or 0. "
+     "Each handle is given to one caller, which releases it: nobody else may."},
+    {"send", FAST(native_send), METH_FASTCALL,
+     "send(peer, channel, tag, tensor, flags) -> handle: a message to one rank."},
+    {"recv", FAST(native_recv), METH_FASTCALL,
+     "recv(peer, channel, tag, tensor, flags) -> handle; a peer of -1 is any rank, and "
+     "result_rank() says which."},
+    {"error", native_error, METH_O, "error(handle) -> str: why it failed; releases nothing."},
+    {"missing", native_missing, METH_O,
+     "missing(handle) -> str: what it waits for and since when; empty if it has ended."},
     {"release", native_release, METH_O, "release(handle)"},
     {"result", FAST(native_result), METH_FASTCALL,
      "result(handle, index, dtype) -> DLPack capsule that owns the result, without a copy."},
@@ -83,6 +104,9 @@ static PyMethodDef methods[] = {
      "one."},
     {"init", FAST(native_init), METH_FASTCALL,
      "init(ranks, process_sets): ranks is None or a list, process_sets a list of lists."},
+    {"init_at", FAST(native_init_at), METH_FASTCALL,
+     "init_at(rank, size, local_rank, local_size, cross_rank, cross_size, address, key): meet at a "
+     "store that somebody serves."},
     {"shutdown", native_shutdown, METH_NOARGS, "shutdown()"},
     {"is_initialized", native_is_initialized, METH_NOARGS, "is_initialized() -> bool"},
     {"rank", native_rank, METH_NOARGS, "rank() -> int, -1 when not initialised"},
@@ -93,11 +117,27 @@ static PyMethodDef methods[] = {
     {"cross_size", native_cross_size, METH_NOARGS, "cross_size() -> int"},
     {"is_homogeneous", native_is_homogeneous, METH_NOARGS, "is_homogeneous() -> 1, 0 or -1"},
     {"feature", native_feature, METH_O, "feature(name) -> int: what this build can do, 0 = not"},
+    {"settings_json", native_settings_json, METH_NOARGS,
+     "settings_json() -> str: every setting and every option of horovodrun"},
     {"timeline_start", FAST(native_timeline_start), METH_FASTCALL,
      "timeline_start(path, mark_cycles)"},
     {"timeline_stop", native_timeline_stop, METH_NOARGS, "timeline_stop()"},
+    {"notice", native_notice, METH_O,
+     "notice(since) -> (version, flags): changes of membership announced after number `since`"},
+    {"generation", native_generation, METH_NOARGS,
+     "generation() -> {epoch, notice, is_elastic}: which world this is, and up to which announced "
+     "change it accounts for"},
+    {"leave_request", native_leave_request, METH_NOARGS,
+     "leave_request() -> bool: ask to be left out of the next generation; False where nobody can "
+     "be asked."},
     {"stats", native_stats, METH_NOARGS, "stats() -> dict of counters"},
+    {"snapshot", native_snapshot, METH_NOARGS, "snapshot() -> JSON text: what this rank is doing"},
+    {"metrics", native_metrics, METH_NOARGS, "metrics()"},
     {"process_set_add", native_process_set_add, METH_O, "process_set_add(ranks) -> id"},
+    {"process_set_open", native_process_set_open, METH_O,
+     "process_set_open(ranks) -> id: the set of these ranks; the others need not ask for it."},
+    {"process_set_close", native_process_set_close, METH_O,
+     "process_set_close(id): this rank no longer needs a set that it has opened."},
     {"process_set_remove", native_process_set_remove, METH_O, "process_set_remove(id)"},
     {"process_set_rank", native_process_set_rank, METH_O, "process_set_rank(id) -> int"},
     {"process_set_size", native_process_set_size, METH_O, "process_set_size(id) -> int"},
@@ -114,12 +154,15 @@ static PyMethodDef methods[] = {
     {"store_get", FAST(native_store_get), METH_FASTCALL,
      "store_get(client, scope, key, timeout_s) -> bytes, or None if it is not there; 0 s: do not "
      "wait for it."},
+    {"store_delete", FAST(native_store_delete), METH_FASTCALL,
+     "store_delete(client, scope, timeout_s): delete all entries of a scope."},
     {NULL, NULL, 0, NULL}};
 
 static const struct constant {
     const char *name;
     long value;
-} constants[] = {{"UINT8", HVD_UINT8},
+} constants[] = {{"OP_TOLD", NATIVE_TOLD},
+                 {"UINT8", HVD_UINT8},
                  {"INT8", HVD_INT8},
                  {"UINT16", HVD_UINT16},
                  {"INT16", HVD_INT16},
@@ -145,15 +188,29 @@ static const struct constant {
                  {"REDUCESCATTER", HVD_REDUCESCATTER},
                  {"OP_NAME_HOLD", HVD_OP_NAME_HOLD},
                  {"OP_WAITED", HVD_OP_WAITED},
+                 {"IN_PROGRESS", HVD_IN_PROGRESS},
                  {"ERR_INVALID", HVD_ERR_INVALID},
                  {"ERR_DUPLICATE", HVD_ERR_DUPLICATE},
                  {"ERR_MISMATCH", HVD_ERR_MISMATCH},
                  {"ERR_UNSUPPORTED", HVD_ERR_UNSUPPORTED},
                  {"ERR_ABORTED", HVD_ERR_ABORTED},
                  {"ERR_NOT_INITIALIZED", HVD_ERR_NOT_INITIALIZED},
+                 {"ERR_LIMIT", HVD_ERR_LIMIT},
+                 {"ERR_NO_MEMORY", HVD_ERR_NO_MEMORY},
+                 {"ERR_TIMEOUT", HVD_ERR_TIMEOUT},
+                 {"ERR_CONFIG", HVD_ERR_CONFIG},
+                 {"ERR_OS", HVD_ERR_OS},
+                 {"ERR_LINK", HVD_ERR_LINK},
+                 {"ERR_AUTH", HVD_ERR_AUTH},
+                 {"ERR_CORRUPT", HVD_ERR_CORRUPT},
+                 {"ERR_STALE", HVD_ERR_STALE},
                  {"ERR_PEER_DEAD", HVD_ERR_PEER_DEAD},
                  {"ERR_PEER_HUNG", HVD_ERR_PEER_HUNG},
                  {"ERR_SHUTDOWN", HVD_ERR_SHUTDOWN},
+                 {"ERR_INTERNAL", HVD_ERR_INTERNAL},
+                 {"ERR_REMOVED", HVD_ERR_REMOVED},
+                 {"NOTICE_REMOVED", HVD_NOTICE_REMOVED},
+                 {"NOTICE_ADDED", HVD_NOTICE_ADDED},
                  {"CLASS_UNKNOWN", HVD_CLASS_UNKNOWN},
                  {"CLASS_PRECONDITION", HVD_CLASS_PRECONDITION},
                  {"CLASS_ABORTED", HVD_CLASS_ABORTED},
@@ -192,6 +249,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     if (state == NULL)
         return 0;
     Py_VISIT(state->status_error);
+    Py_VISIT(state->place_hook);
     Py_VISIT(state->tensor_error);
     for (int i = 0; i < state->exchange_count; i++)
         Py_VISIT(state->exchanges[i].type);
@@ -204,6 +262,7 @@ static int module_clear(PyObject *module)
     if (state == NULL)
         return 0;
     Py_CLEAR(state->status_error);
+    Py_CLEAR(state->place_hook);
     Py_CLEAR(state->tensor_error);
     Py_CLEAR(state->array_interface);
     for (int i = 0; i < state->exchange_count; i++)

@@ -34,20 +34,35 @@ struct life {
     _Atomic bool is_over;
 };
 
+struct told_queue;
+
+/* A thread that has waited for a while (waits.c); lives on its stack. */
+struct native_wait {
+    struct native_wait *next;
+    hvd_handle_t handle;
+    int slices;
+};
+
 struct native_state {
     PyObject *status_error; /* RuntimeError with .status and .status_class */
     PyObject *tensor_error; /* ValueError: this object can't be handed over as it is */
     PyObject *array_interface;
     struct exchange exchanges[EXCHANGE_TYPES_MAX];
     int exchange_count;
-    struct life *life; /* NULL: nothing was allocated in this one */
+    struct life *life;       /* NULL: nothing was allocated in this one */
+    struct told_queue *told; /* NULL: no op was submitted with TOLD */
+    struct native_wait *waits;
+    PyObject *place_hook; /* of Python: where does this thread wait? NULL: none */
 };
+
+#define NATIVE_TOLD                                                                                \
+    (1 << 16) /* a flag of ours beside HVD_OP_*: told() gives the handle at the end */
 
 typedef PyObject *(*native_fast_t)(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 struct native_state *native_state(PyObject *module);
 /* Sets the exception for a failed call: ValueError for the caller's own argument, else StatusError.
- * Always returns NULL. */
+ * Either has the attributes status and status_class. Always returns NULL. */
 PyObject *native_raise(struct native_state *state, hvd_status_t status, const char *text);
 bool native_check_count(Py_ssize_t count, Py_ssize_t expected, const char *function);
 
@@ -72,8 +87,23 @@ PyObject *native_poll(PyObject *module, PyObject *handle);
 PyObject *native_status(PyObject *module, PyObject *handle);
 PyObject *native_wait(PyObject *module, PyObject *handle);
 PyObject *native_finish(PyObject *module, PyObject *handle);
+PyObject *native_have_ended(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *native_finish_each(PyObject *module, PyObject *handles);
 PyObject *native_release(PyObject *module, PyObject *handle);
+
+PyObject *native_set_place_hook(PyObject *module, PyObject *hook); /* waits.c */
+PyObject *native_only_waits(PyObject *module, PyObject *handles);
+/* A slice of the time of a wait has passed; and its end, if one has. */
+void native_wait_slow(struct native_state *state, struct native_wait *wait);
+void native_wait_done(struct native_state *state, struct native_wait *wait);
+
+PyObject *native_told(PyObject *module, PyObject *timeout_ms); /* messages.c */
+PyObject *native_send(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *native_recv(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *native_error(PyObject *module, PyObject *handle);
+PyObject *native_missing(PyObject *module, PyObject *handle);
+struct told_queue *native_told_queue(struct native_state *state); /* NULL with an exception */
+void native_told_put(void *arg, hvd_handle_t handle, hvd_status_t status);
 
 PyObject *native_result(PyObject *module, PyObject *const *args, Py_ssize_t count); /* results.c */
 PyObject *native_result_splits(PyObject *module, PyObject *const *args, Py_ssize_t count);
@@ -85,6 +115,7 @@ void native_life_end(struct native_state *state);
 PyObject *native_copy(PyObject *module, PyObject *const *args, Py_ssize_t count); /* copy.c */
 
 PyObject *native_init(PyObject *module, PyObject *const *args, Py_ssize_t count); /* world.c */
+PyObject *native_init_at(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *native_shutdown(PyObject *module, PyObject *unused);
 PyObject *native_is_initialized(PyObject *module, PyObject *unused);
 PyObject *native_rank(PyObject *module, PyObject *unused);
@@ -94,12 +125,21 @@ PyObject *native_local_size(PyObject *module, PyObject *unused);
 PyObject *native_cross_rank(PyObject *module, PyObject *unused);
 PyObject *native_cross_size(PyObject *module, PyObject *unused);
 PyObject *native_is_homogeneous(PyObject *module, PyObject *unused);
+PyObject *native_notice(PyObject *module, PyObject *since);
+PyObject *native_generation(PyObject *module, PyObject *unused);
+PyObject *native_leave_request(PyObject *module, PyObject *unused);
 PyObject *native_feature(PyObject *module, PyObject *name);
+PyObject *native_settings_json(PyObject *module, PyObject *unused);
 PyObject *native_timeline_start(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *native_timeline_stop(PyObject *module, PyObject *unused);
 PyObject *native_stats(PyObject *module, PyObject *unused);
+PyObject *native_last_words(PyObject *module, PyObject *text);
+PyObject *native_snapshot(PyObject *module, PyObject *unused);
+PyObject *native_metrics(PyObject *module, PyObject *unused);
 
 PyObject *native_process_set_add(PyObject *module, PyObject *ranks); /* sets.c */
+PyObject *native_process_set_open(PyObject *module, PyObject *ranks);
+PyObject *native_process_set_close(PyObject *module, PyObject *id);
 PyObject *native_process_set_remove(PyObject *module, PyObject *id);
 PyObject *native_process_set_rank(PyObject *module, PyObject *id);
 PyObject *native_process_set_size(PyObject *module, PyObject *id);
@@ -111,6 +151,7 @@ PyObject *native_store_listen(PyObject *module, PyObject *const *args, Py_ssize_
 PyObject *native_store_open(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *native_store_put(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *native_store_get(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *native_store_delete(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 /* A list of ints as an array that the caller frees with PyMem_Free(); NULL with an exception. */
 int32_t *native_read_ranks(PyObject *ranks, int32_t *ret_count);

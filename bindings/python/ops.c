@@ -5,6 +5,8 @@
  * and looks for signals ten times a second, so that Ctrl-C works while peers are slow.
  * Invariant: a handle whose op failed is released here, after its text went into the exception.
  * Start reading at native_submit(). */
+#include <time.h>
+
 #include "native.h"
 
 #define SIGNAL_CHECK_MS 100
@@ -123,7 +125,15 @@ PyObject *native_submit(PyObject *module, PyObject *const *args, Py_ssize_t coun
         !read_int(args[6], &op.root) || !read_tensors(state, args[7], args[8], views, &op) ||
         !read_int(args[10], &flags) || !read_splits(state, args[9], &op, &owned_splits))
         return NULL;
-    op.flags = (uint32_t)flags;
+    op.flags = ((uint32_t)flags & ~(uint32_t)NATIVE_TOLD) | HVD_OP_SCALE_EXACT;
+    if ((flags & NATIVE_TOLD) != 0) {
+        op.callback = native_told_put;
+        op.arg = native_told_queue(state);
+        if (op.arg == NULL) {
+            PyMem_Free(owned_splits);
+            return NULL;
+        }
+    }
     hvd_handle_t handle = 0;
     hvd_status_t status = hvd_submit(&op, &handle);
     PyMem_Free(owned_splits);
@@ -174,7 +184,7 @@ PyObject *native_submit_group(PyObject *module, PyObject *const *args, Py_ssize_
         !read_common(args + 2, &common) || !read_int(args[8], &flags) ||
         !group_check_lists(args[1], args[6], args[7]))
         return NULL;
-    common.flags = (uint32_t)flags;
+    common.flags = (uint32_t)flags | HVD_OP_SCALE_EXACT;
     struct group group = {.count = PyList_Size(args[6])};
     size_t n = (size_t)group.count;
     group.ops = PyMem_Malloc((n + 1) * sizeof *group.ops);
@@ -209,7 +219,7 @@ PyObject *native_submit_each(PyObject *module, PyObject *const *args, Py_ssize_t
         PyErr_SetString(PyExc_TypeError, "submit_each() takes lists");
         return NULL;
     }
-    common.flags = (uint32_t)flags;
+    common.flags = (uint32_t)flags | HVD_OP_SCALE_EXACT;
     for (Py_ssize_t i = 0; i < PyList_Size(args[7]); i++) {
         struct tensor_view views[2];
         hvd_op_t op = common;
@@ -255,18 +265,24 @@ PyObject *native_status(PyObject *module, PyObject *object)
 }
 
 /* IN_PROGRESS with an exception set if a signal's handler raised. */
-static hvd_status_t wait_with_signals(hvd_handle_t handle)
+static hvd_status_t wait_with_signals(struct native_state *state, hvd_handle_t handle)
 {
+    struct native_wait wait = {.handle = handle};
+    hvd_status_t status;
     for (;;) {
-        hvd_status_t status;
         Py_BEGIN_ALLOW_THREADS;
         status = hvd_wait(handle, SIGNAL_CHECK_MS);
         Py_END_ALLOW_THREADS;
         if (status != HVD_ERR_TIMEOUT && status != HVD_IN_PROGRESS)
-            return status;
+            break;
+        status = HVD_IN_PROGRESS;
         if (PyErr_CheckSignals() != 0)
-            return HVD_IN_PROGRESS;
+            break;
+        native_wait_slow(state, &wait);
     }
+    if (wait.slices > 0)
+        native_wait_done(state, &wait);
+    return status;
 }
 
 /* OK, or what went wrong with an exception set; IN_PROGRESS: the op goes on. */
@@ -275,7 +291,7 @@ static hvd_status_t wait_for(PyObject *module, PyObject *object, bool is_release
     hvd_handle_t handle;
     if (!read_handle(object, &handle))
         return HVD_IN_PROGRESS;
-    hvd_status_t status = wait_with_signals(handle);
+    hvd_status_t status = wait_with_signals(native_state(module), handle);
     if (status == HVD_IN_PROGRESS)
         return status;
     if (status != HVD_OK) {
@@ -295,6 +311,54 @@ PyObject *native_wait(PyObject *module, PyObject *handle)
 PyObject *native_finish(PyObject *module, PyObject *handle)
 {
     return wait_for(module, handle, true) == HVD_OK ? Py_NewRef(Py_None) : NULL;
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Waits for one; IN_PROGRESS: the time is over, or a signal's handler raised. */
+static hvd_status_t wait_until(hvd_handle_t handle, int64_t deadline_ms)
+{
+    for (;;) {
+        int64_t left_ms = deadline_ms - now_ms();
+        hvd_status_t status;
+        Py_BEGIN_ALLOW_THREADS;
+        status = hvd_wait(handle, left_ms < 0                 ? 0
+                                  : left_ms < SIGNAL_CHECK_MS ? left_ms
+                                                              : SIGNAL_CHECK_MS);
+        Py_END_ALLOW_THREADS;
+        if (status != HVD_ERR_TIMEOUT && status != HVD_IN_PROGRESS)
+            return status;
+        if (PyErr_CheckSignals() != 0 || left_ms <= 0)
+            return HVD_IN_PROGRESS;
+    }
+}
+
+PyObject *native_have_ended(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (!native_check_count(count, 2, "have_ended"))
+        return NULL;
+    int64_t limit_ms = PyLong_AsLongLong(args[1]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (!PyList_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "have_ended() takes a list");
+        return NULL;
+    }
+    int64_t deadline_ms = now_ms() + limit_ms;
+    for (Py_ssize_t i = 0; i < PyList_Size(args[0]); i++) {
+        hvd_handle_t handle;
+        if (!read_handle(PyList_GetItem(args[0], i), &handle))
+            return NULL;
+        if (wait_until(handle, deadline_ms) == HVD_IN_PROGRESS)
+            return PyErr_Occurred() ? NULL : Py_NewRef(Py_False);
+    }
+    Py_RETURN_TRUE;
 }
 
 /* The first error of several; the others are left running only if a signal's handler raised. */

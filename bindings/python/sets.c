@@ -26,7 +26,8 @@ int32_t *native_read_ranks(PyObject *ranks, int32_t *ret_count)
     return array;
 }
 
-PyObject *native_process_set_add(PyObject *module, PyObject *ranks)
+static PyObject *begin(PyObject *module, PyObject *ranks,
+                       hvd_status_t (*function)(const int32_t *, int32_t, int32_t *))
 {
     int32_t count = 0, id = -1;
     int32_t *array = native_read_ranks(ranks, &count);
@@ -34,12 +35,22 @@ PyObject *native_process_set_add(PyObject *module, PyObject *ranks)
         return NULL;
     hvd_status_t status;
     Py_BEGIN_ALLOW_THREADS;
-    status = hvd_process_set_add(array, count, &id);
+    status = function(array, count, &id);
     Py_END_ALLOW_THREADS;
     PyMem_Free(array);
     if (status != HVD_OK)
         return native_raise(native_state(module), status, hvd_last_error());
     return PyLong_FromLong(id);
+}
+
+PyObject *native_process_set_add(PyObject *module, PyObject *ranks)
+{
+    return begin(module, ranks, hvd_process_set_add);
+}
+
+PyObject *native_process_set_open(PyObject *module, PyObject *ranks)
+{
+    return begin(module, ranks, hvd_process_set_open);
 }
 
 static bool read_id(PyObject *object, int32_t *ret_id)
@@ -51,18 +62,28 @@ static bool read_id(PyObject *object, int32_t *ret_id)
     return true;
 }
 
-PyObject *native_process_set_remove(PyObject *module, PyObject *object)
+static PyObject *end(PyObject *module, PyObject *object, hvd_status_t (*function)(int32_t))
 {
     int32_t id;
     if (!read_id(object, &id))
         return NULL;
     hvd_status_t status;
     Py_BEGIN_ALLOW_THREADS;
-    status = hvd_process_set_remove(id);
+    status = function(id);
     Py_END_ALLOW_THREADS;
     if (status != HVD_OK)
         return native_raise(native_state(module), status, hvd_last_error());
     Py_RETURN_NONE;
+}
+
+PyObject *native_process_set_close(PyObject *module, PyObject *object)
+{
+    return end(module, object, hvd_process_set_close);
+}
+
+PyObject *native_process_set_remove(PyObject *module, PyObject *object)
+{
+    return end(module, object, hvd_process_set_remove);
 }
 
 static PyObject *ask(PyObject *module, PyObject *object,

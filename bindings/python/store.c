@@ -56,6 +56,13 @@ static bool key_read(PyObject *object, uint8_t ret_key[HVD_STORE_KEY_BYTES])
     return true;
 }
 
+/* The bytes object that it came from is Python's and can't be wiped. */
+static void key_wipe(uint8_t key[HVD_STORE_KEY_BYTES])
+{
+    memset(key, 0, HVD_STORE_KEY_BYTES);
+    __asm__ volatile("" : : "r"(key) : "memory"); /* keeps the stores above alive */
+}
+
 static bool timeout_read(PyObject *object, int64_t *ret_ms)
 {
     double seconds = PyFloat_AsDouble(object);
@@ -83,6 +90,7 @@ PyObject *native_store_serve(PyObject *module, PyObject *const *args, Py_ssize_t
     Py_BEGIN_ALLOW_THREADS;
     status = hvd_store_server_start(address, key, &server, where);
     Py_END_ALLOW_THREADS;
+    key_wipe(key);
     if (status != HVD_OK)
         return raise_last(module, status);
     PyObject *capsule = PyCapsule_New(server, SERVER_NAME, server_free);
@@ -117,12 +125,13 @@ PyObject *native_store_open(PyObject *module, PyObject *const *args, Py_ssize_t 
     if (!native_check_count(count, 3, "store_open"))
         return NULL;
     const char *addresses = text_of(args[0]);
-    if (addresses == NULL || !key_read(args[1], key) || !timeout_read(args[2], &timeout_ms))
+    if (addresses == NULL || !timeout_read(args[2], &timeout_ms) || !key_read(args[1], key))
         return NULL;
     hvd_status_t status;
     Py_BEGIN_ALLOW_THREADS;
     status = hvd_store_open(addresses, key, timeout_ms, &client);
     Py_END_ALLOW_THREADS;
+    key_wipe(key);
     if (status != HVD_OK)
         return raise_last(module, status);
     PyObject *capsule = PyCapsule_New(client, CLIENT_NAME, client_free);
@@ -176,4 +185,22 @@ PyObject *native_store_get(PyObject *module, PyObject *const *args, Py_ssize_t c
     PyObject *result = PyBytes_FromStringAndSize(bytes, (Py_ssize_t)n);
     hvd_store_free(bytes);
     return result;
+}
+
+PyObject *native_store_delete(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    int64_t timeout_ms = 0;
+    if (!native_check_count(count, 3, "store_delete"))
+        return NULL;
+    hvd_store_client_t *client = PyCapsule_GetPointer(args[0], CLIENT_NAME);
+    const char *scope = client != NULL ? text_of(args[1]) : NULL;
+    if (scope == NULL || !timeout_read(args[2], &timeout_ms))
+        return NULL;
+    hvd_status_t status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = hvd_store_delete(client, scope, timeout_ms);
+    Py_END_ALLOW_THREADS;
+    if (status != HVD_OK)
+        return raise_last(module, status);
+    Py_RETURN_NONE;
 }

@@ -16,16 +16,23 @@ static bool refuse(struct native_state *state, const char *text)
     return false;
 }
 
+/* A tensor without elements is dense, whatever its strides are. */
+static bool has_elements(int32_t ndim, const int64_t *shape)
+{
+    for (int32_t i = 0; i < ndim; i++)
+        if (shape[i] == 0)
+            return false;
+    return true;
+}
+
 /* Strides of dimensions of size 1 mean nothing, except that views with odd ones are better copied
  * by their framework (it knows about lazily negated memory). */
 static bool is_dense(int32_t ndim, const int64_t *shape, const int64_t *strides)
 {
-    if (strides == NULL)
+    if (strides == NULL || !has_elements(ndim, shape))
         return true;
     int64_t expected = 1;
     for (int32_t i = ndim - 1; i >= 0; i--) {
-        if (shape[i] == 0)
-            return true;
         if (shape[i] != 1 && strides[i] != expected)
             return false;
         expected *= shape[i];
@@ -151,12 +158,10 @@ static bool read_typestr(PyObject *typestr, hvd_dtype_t *ret_dtype)
 
 static bool has_dense_strides(PyObject *strides, const struct tensor_view *view)
 {
-    if (strides == NULL || strides == Py_None)
+    if (strides == NULL || strides == Py_None || !has_elements(view->tensor.ndim, view->shape))
         return true;
     int64_t expected = (int64_t)hvd_dtype_bytes(view->tensor.dtype);
     for (int32_t i = view->tensor.ndim - 1; i >= 0; i--) {
-        if (view->shape[i] == 0)
-            return true;
         PyObject *item = PySequence_GetItem(strides, i);
         int64_t stride = item != NULL ? PyLong_AsLongLong(item) : -1;
         Py_XDECREF(item);

@@ -81,6 +81,31 @@ free_lists:
     return result;
 }
 
+PyObject *native_init_at(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    hvd_config_t config = {.struct_size = sizeof config};
+    int32_t *const numbers[] = {&config.rank,       &config.size,       &config.local_rank,
+                                &config.local_size, &config.cross_rank, &config.cross_size};
+    if (!native_check_count(count, 8, "init_at"))
+        return NULL;
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        *numbers[i] = (int32_t)PyLong_AsLong(args[i]);
+    config.rendezvous = PyUnicode_AsUTF8AndSize(args[6], NULL);
+    char *key = NULL;
+    Py_ssize_t key_bytes = 0;
+    if (PyErr_Occurred() || PyBytes_AsStringAndSize(args[7], &key, &key_bytes) < 0)
+        return NULL;
+    config.key = key;
+    config.key_bytes = (size_t)key_bytes;
+    hvd_status_t status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = hvd_init(&config);
+    Py_END_ALLOW_THREADS;
+    if (status != HVD_OK)
+        return native_raise(native_state(module), status, hvd_last_error());
+    Py_RETURN_NONE;
+}
+
 PyObject *native_shutdown(PyObject *module, PyObject *unused)
 {
     (void)unused;
@@ -112,11 +137,55 @@ NUMBER(cross_size)
 NUMBER(is_homogeneous)
 #undef NUMBER
 
+PyObject *native_notice(PyObject *module, PyObject *since)
+{
+    (void)module;
+    uint64_t version = 0;
+    uint64_t after = PyLong_AsUnsignedLongLong(since);
+    if (PyErr_Occurred() != NULL)
+        return NULL;
+    uint32_t flags = hvd_notice(after, &version);
+    return Py_BuildValue("(KI)", (unsigned long long)version, (unsigned int)flags);
+}
+
+PyObject *native_generation(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    uint64_t epoch = 0, notice = 0;
+    bool is_elastic = hvd_generation(&epoch, &notice);
+    return Py_BuildValue("{s:K,s:K,s:N}", "epoch", (unsigned long long)epoch, "notice",
+                         (unsigned long long)notice, "is_elastic", PyBool_FromLong(is_elastic));
+}
+
+PyObject *native_leave_request(PyObject *module, PyObject *unused)
+{
+    (void)unused;
+    hvd_status_t status = hvd_leave_request();
+    if (status == HVD_ERR_UNSUPPORTED)
+        Py_RETURN_FALSE;
+    if (status != HVD_OK)
+        return native_raise(native_state(module), status, hvd_last_error());
+    Py_RETURN_TRUE;
+}
+
 PyObject *native_feature(PyObject *module, PyObject *name)
 {
     (void)module;
     const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
     return text != NULL ? PyLong_FromLong(hvd_feature(text)) : NULL;
+}
+
+PyObject *native_settings_json(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    size_t bytes = hvd_settings_json(NULL, 0) + 1;
+    char *text = PyMem_Malloc(bytes);
+    if (text == NULL)
+        return PyErr_NoMemory();
+    hvd_settings_json(text, bytes);
+    PyObject *result = PyUnicode_FromString(text);
+    PyMem_Free(text);
+    return result;
 }
 
 PyObject *native_timeline_start(PyObject *module, PyObject *const *args, Py_ssize_t count)
@@ -146,6 +215,45 @@ PyObject *native_timeline_stop(PyObject *module, PyObject *unused)
     if (status != HVD_OK)
         return native_raise(native_state(module), status, hvd_last_error());
     Py_RETURN_NONE;
+}
+
+PyObject *native_last_words(PyObject *module, PyObject *text)
+{
+    (void)module;
+    const char *words = PyUnicode_AsUTF8AndSize(text, NULL);
+    if (words == NULL)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    hvd_last_words(words);
+    Py_END_ALLOW_THREADS;
+    Py_RETURN_NONE;
+}
+
+/* The JSON text, valid UTF-8 by construction. */
+static PyObject *text_of(size_t (*write)(char *text, size_t bytes), size_t capacity)
+{
+    char *text = PyMem_Malloc(capacity);
+    if (text == NULL)
+        return PyErr_NoMemory();
+    size_t bytes;
+    Py_BEGIN_ALLOW_THREADS;
+    bytes = write(text, capacity);
+    Py_END_ALLOW_THREADS;
+    PyObject *result = PyUnicode_FromStringAndSize(text, (Py_ssize_t)bytes);
+    PyMem_Free(text);
+    return result;
+}
+
+PyObject *native_snapshot(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return text_of(hvd_snapshot, HVD_SNAPSHOT_BYTES);
+}
+
+PyObject *native_metrics(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return text_of(hvd_metrics, HVD_METRICS_BYTES);
 }
 
 PyObject *native_stats(PyObject *module, PyObject *unused)

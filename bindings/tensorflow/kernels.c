@@ -8,15 +8,16 @@
  *
  * Thread: collective_compute() by a thread of TensorFlow; call_alloc() and call_ended() by a thread
  * of the library. Invariant: done runs exactly once per call, after every tensor handle is deleted.
- * Calls that share a name take turns (turns.h).
+ * A call's name is the same on all ranks and says which iteration of which loop it is
+ * (call_set_name()); two calls in flight under one name both fail (clash.h).
  * Start reading at collective_compute(). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../common/clash.h"
 #include "done.h"
 #include "ops.h"
-#include "turns.h"
 
 static const char not_initialized[] = "Horovod has not been initialized; use hvd.init().";
 
@@ -40,14 +41,14 @@ struct batch {
 };
 
 struct call {
-    struct turn turn; /* first */
     struct kernel *kernel;
     TF_OpKernelContext *context;
     struct done done;
-    struct batch batch;
-    int count;          /* tensors to communicate */
-    TF_Tensor *splits;  /* alltoall */
-    TF_Tensor **inputs; /* count; NULL where the output took the input's memory */
+    struct flight flight; /* holds the call's name */
+    char *own_name;       /* NULL: the kernel's name serves */
+    int count;            /* tensors to communicate */
+    TF_Tensor *splits;    /* alltoall */
+    TF_Tensor **inputs;   /* count; NULL where the output took the input's memory */
     TF_Tensor *outputs[];
 };
 
@@ -132,42 +133,93 @@ static void tensor_drop(TF_Tensor **tensor)
 
 /* ---- a call's life ---- */
 
+/* The name that Python gave to the eager call it is about to make; empty: none. An eager call runs
+ * its kernel in the thread of its caller. */
+static _Thread_local char eager_name[HVD_NAME_MAX + 2];
+
+void kernels_name_eager(const char *name)
+{
+    /* A name that is too long stays too long: the library reports it. */
+    snprintf(eager_name, sizeof eager_name, "%s", name != NULL ? name : "");
+}
+
+static bool is_eager(const struct kernel *kernel)
+{
+    return strcmp(kernel->name, kernel->row->name) == 0;
+}
+
+/* The frame of a loop and the iteration in it; false outside of loops. TensorFlow computes a
+ * frame's number from the names of the loops around it and their iterations, so all ranks that run
+ * the same graph get the same one. */
+static bool loop_of(TF_OpKernelContext *context, uint64_t *ret_frame, int64_t *ret_iteration)
+{
+    if (tf.GetFrameId == NULL || tf.GetIterId == NULL)
+        return false;
+    *ret_frame = tf.GetFrameId(context);
+    *ret_iteration = tf.GetIterId(context);
+    return *ret_frame != 0 && *ret_frame != UINT64_MAX && *ret_iteration >= 0;
+}
+
+/* Iterations of a loop run side by side, so each has a name of its own. */
+static bool call_set_name(struct call *call)
+{
+    const struct kernel *kernel = call->kernel;
+    uint64_t frame;
+    int64_t iteration;
+    call->flight.name = kernel->name;
+    if ((kernel->row->traits & OP_IS_PLAIN) != 0)
+        return true;
+    if (is_eager(kernel)) {
+        if (eager_name[0] != '\0')
+            call->own_name = strdup(eager_name);
+        else
+            return true;
+    } else if (loop_of(call->context, &frame, &iteration)) {
+        size_t bytes = strlen(kernel->name) + 48;
+        call->own_name = malloc(bytes);
+        if (call->own_name != NULL)
+            snprintf(call->own_name, bytes, "%s@%016llx.%lld", kernel->name,
+                     (unsigned long long)frame, (long long)iteration);
+    } else {
+        return true;
+    }
+    call->flight.name = call->own_name;
+    return call->own_name != NULL;
+}
+
+static void call_free(struct call *call)
+{
+    free(call->own_name);
+    free(call);
+}
+
 static struct call *call_create(struct kernel *kernel, TF_OpKernelContext *context, int count)
 {
     size_t handles = (size_t)count * 2 * sizeof(TF_Tensor *);
     struct call *call = calloc(1, sizeof *call + handles);
     if (call == NULL)
         return NULL;
-    bool is_eager = strcmp(kernel->name, kernel->row->name) == 0;
-    call->turn.owner = is_eager ? (const void *)kernel->row : kernel;
-    call->turn.set = kernel->set;
     call->kernel = kernel;
     call->context = context;
     call->count = count;
     call->inputs = call->outputs + count;
-    return call;
+    call->flight.set = kernel->set;
+    if (call_set_name(call))
+        return call;
+    call_free(call);
+    return NULL;
 }
 
-static void batch_free(struct batch *batch)
-{
-    free(batch->names);
-    free(batch->shapes);
-    free(batch->ops);
-}
-
-/* Ends the call and frees it. Gives the call that may start now, or NULL. */
-static struct call *call_finish(struct call *call, bool was_in_flight)
+/* Ends the call and frees it. */
+static void call_finish(struct call *call)
 {
     for (int i = 0; i < call->count; i++) {
         tensor_drop(&call->inputs[i]);
         tensor_drop(&call->outputs[i]);
     }
     tensor_drop(&call->splits);
-    batch_free(&call->batch);
-    struct turn *next = turns_end(&call->turn, was_in_flight);
     done_run(&call->done);
-    free(call);
-    return (struct call *)next;
+    call_free(call);
 }
 
 static bool call_give_int(struct call *call, int output, const int32_t *values, int64_t count,
@@ -220,16 +272,24 @@ static void call_give_rest(struct call *call, hvd_handle_t handle)
     }
 }
 
-static void call_start(struct call *call);
+static void call_fail_clash(struct call *call)
+{
+    char text[HVD_ERROR_MAX];
+    clash_describe(&call->flight, text, sizeof text);
+    context_fail_status(call->context, HVD_ERR_DUPLICATE, text);
+}
 
 static void call_ended(void *arg, hvd_handle_t handle, hvd_status_t status)
 {
     struct call *call = arg;
-    if (status == HVD_OK)
-        call_give_rest(call, handle);
-    else
+    bool has_clashed = clash_leave(&call->flight);
+    if (status != HVD_OK)
         context_fail_status(call->context, status, hvd_error(handle));
-    call_start(call_finish(call, true));
+    else if (has_clashed)
+        call_fail_clash(call);
+    else
+        call_give_rest(call, handle);
+    call_finish(call);
 }
 
 /* Memory for output `index`, now that its size is known. */
@@ -255,11 +315,13 @@ static void *call_alloc(void *arg, int32_t index, int32_t ndim, const int64_t *s
 
 /* ---- from the kernel's inputs to struct hvd_op ---- */
 
-static void op_init(const struct kernel *kernel, hvd_op_t *op)
+static void op_init(struct call *call, hvd_op_t *op)
 {
+    const struct kernel *kernel = call->kernel;
     hvd_op_init(op, kernel->row->kind);
     op->flags = HVD_OP_AUTO_RELEASE;
-    op->name = kernel->name;
+    op->arg = call;
+    op->name = call->flight.name;
     op->process_set = kernel->set;
     op->root = kernel->root;
     op->callback = call_ended;
@@ -268,6 +330,7 @@ static void op_init(const struct kernel *kernel, hvd_op_t *op)
     op->reduce = (hvd_reduce_t)kernel->reduce;
     op->prescale = (double)kernel->prescale;
     op->postscale = (double)kernel->postscale;
+    op->flags |= HVD_OP_SCALE_EXACT;
 }
 
 /* Allreduce, broadcast: into the input's own memory if nobody else needs it. */
@@ -302,8 +365,7 @@ static void call_prepare(struct call *call, int i, struct shape *shape, hvd_op_t
                          TF_Status *status)
 {
     const struct kernel *kernel = call->kernel;
-    op_init(kernel, op);
-    op->arg = call;
+    op_init(call, op);
     tf.GetInput(call->context, i, &call->inputs[i], status);
     if (tf.GetCode(status) != TF_OK)
         return;
@@ -333,6 +395,13 @@ static void call_prepare_splits(struct call *call, hvd_op_t *op, TF_Status *stat
 
 /* ---- submit ---- */
 
+static void batch_free(struct batch *batch)
+{
+    free(batch->names);
+    free(batch->shapes);
+    free(batch->ops);
+}
+
 static bool batch_alloc(struct batch *batch, size_t count, bool is_group)
 {
     *batch = (struct batch){.ops = calloc(count, sizeof *batch->ops),
@@ -345,9 +414,9 @@ static bool batch_alloc(struct batch *batch, size_t count, bool is_group)
 static void batch_name(struct batch *batch, const struct call *call)
 {
     for (int i = 0; i < call->count; i++) {
-        int length = snprintf(batch->names[i], HVD_NAME_MAX, "%s_%dof%d", call->kernel->name, i + 1,
+        int length = snprintf(batch->names[i], HVD_NAME_MAX, "%s_%dof%d", call->flight.name, i + 1,
                               call->count);
-        if (length > 0)
+        if (length > 0 && length < (int)HVD_NAME_MAX)
             batch->ops[i].name = batch->names[i];
     }
 }
@@ -367,71 +436,47 @@ static bool batch_fill(struct batch *batch, struct call *call)
 }
 
 /* Everything up to the submit. False: the context holds the error. */
-static bool call_describe(struct call *call)
+static bool batch_describe(struct batch *batch, struct call *call, bool is_group)
 {
     size_t count = call->count > 0 ? (size_t)call->count : 1;
-    bool is_group = (call->kernel->row->traits & OP_IS_GROUP) != 0;
-    if (!batch_alloc(&call->batch, count, is_group)) {
+    if (!batch_alloc(batch, count, is_group)) {
         context_fail(call->context, TF_RESOURCE_EXHAUSTED, "Out of memory.");
         return false;
     }
     if (call->count == 0) {
-        op_init(call->kernel, call->batch.ops);
-        call->batch.ops[0].arg = call;
+        op_init(call, batch->ops);
         return true;
     }
-    if (!batch_fill(&call->batch, call))
+    if (!batch_fill(batch, call))
         return false;
     if (is_group)
-        batch_name(&call->batch, call);
+        batch_name(batch, call);
     return true;
 }
 
-struct submission {
-    struct call *call;
-    struct batch batch; /* taken out of the call, which may be gone once it is submitted */
-    size_t count;
-    bool is_group;
-};
-
-static hvd_status_t submit(void *arg)
-{
-    struct submission *s = arg;
-    hvd_handle_t handle;
-    s->batch = s->call->batch;
-    s->call->batch = (struct batch){0};
-    hvd_status_t status = s->is_group ? hvd_submit_group(s->batch.ops, s->count, &handle)
-                                      : hvd_submit(s->batch.ops, &handle);
-    if (status != HVD_OK) {
-        s->call->batch = s->batch;
-        s->batch = (struct batch){0};
-    }
-    return status;
-}
-
-/* True: the library has it, and it may have ended already, or it waits for its turn. False: the
- * context holds the error. */
+/* True: the library has it, and it may have ended already. False: the context holds the error. */
 static bool call_submit(struct call *call)
 {
-    /* A call that has waited for its turn is described already. */
-    if (call->batch.ops == NULL && !call_describe(call))
-        return false;
-    struct submission submission = {.call = call,
-                                    .count = (size_t)call->count,
-                                    .is_group = (call->kernel->row->traits & OP_IS_GROUP) != 0};
-    hvd_status_t status = turns_submit(&call->turn, submit, &submission);
-    batch_free(&submission.batch);
-    if (status == HVD_OK || status == HVD_IN_PROGRESS)
-        return true;
+    struct batch batch;
+    hvd_handle_t handle;
+    bool is_group = (call->kernel->row->traits & OP_IS_GROUP) != 0;
+    bool is_described = batch_describe(&batch, call, is_group);
+    hvd_status_t status = HVD_OK;
+    if (is_described) {
+        size_t count = (size_t)call->count;
+        clash_enter(&call->flight);
+        /* From here on the call may be gone, if the submit succeeds. */
+        status =
+            is_group ? hvd_submit_group(batch.ops, count, &handle) : hvd_submit(batch.ops, &handle);
+    }
+    batch_free(&batch);
+    if (!is_described || status == HVD_OK)
+        return is_described;
+    if (status == HVD_ERR_DUPLICATE)
+        clash_report(&call->flight);
+    clash_leave(&call->flight);
     context_fail_status(call->context, status, hvd_last_error());
     return false;
-}
-
-/* Submits the call, or ends it with an error and goes on with the next of the same name. */
-static void call_start(struct call *call)
-{
-    while (call != NULL && !call_submit(call))
-        call = call_finish(call, false);
 }
 
 static void collective_compute(void *object, TF_OpKernelContext *context,
@@ -452,7 +497,8 @@ static void collective_compute(void *object, TF_OpKernelContext *context,
         return;
     }
     call->done = done;
-    call_start(call);
+    if (!call_submit(call))
+        call_finish(call);
 }
 
 /* ---- kernel objects ---- */

@@ -21,6 +21,7 @@ static bool has_xla;
 
 HVD_API const char *hvd_tensorflow_error(void); /* "" if the ops work */
 HVD_API const char *hvd_tensorflow_xla(void);   /* target of custom calls; "" if there is none */
+HVD_API void hvd_tensorflow_name(const char *name); /* see kernels_name_eager() */
 
 const char *hvd_tensorflow_error(void)
 {
@@ -30,6 +31,11 @@ const char *hvd_tensorflow_error(void)
 const char *hvd_tensorflow_xla(void)
 {
     return has_xla ? XLA_TARGET_NAME : "";
+}
+
+void hvd_tensorflow_name(const char *name)
+{
+    kernels_name_eager(name);
 }
 
 static void tell(const char *what, const char *why)

@@ -32,6 +32,9 @@ struct op_row {
 const char *definitions_register(bool is_stateful, char *ret_text, size_t text_bytes);
 const char *kernels_register(char *ret_text, size_t text_bytes);
 
+/* The name of the eager call that this thread makes next; NULL or empty: the op's own. */
+void kernels_name_eager(const char *name);
+
 /* The collectives, ended by a row without name. */
 const struct op_row *definitions_rows(void);
 

@@ -31,6 +31,9 @@ const char *tf_api_load(void)
         missing = "TF_" #name;
     TF_API_REQUIRED(X)
 #undef X
+#define X(result, name, arguments) find(library, "TF_" #name, &tf.name);
+    TF_API_OPTIONAL(X)
+#undef X
     dlclose(library); /* it stays: Python holds it */
     return missing;
 }

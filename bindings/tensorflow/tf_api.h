@@ -119,9 +119,15 @@ typedef void (*tf_delete_fn)(void *);
     X(void *, TensorData, (const TF_Tensor *))                                                     \
     X(void, DeleteTensor, (TF_Tensor *))
 
+/* NULL where a TensorFlow lacks them. */
+#define TF_API_OPTIONAL(X)                                                                         \
+    X(uint64_t, GetFrameId, (TF_OpKernelContext *))                                                \
+    X(int64_t, GetIterId, (TF_OpKernelContext *))
+
 struct tf_api {
 #define X(result, name, arguments) result(*name) arguments;
     TF_API_REQUIRED(X)
+    TF_API_OPTIONAL(X)
 #undef X
 };
 

@@ -150,7 +150,7 @@ static bool group_read(struct group *group, struct reader *reader)
     hvd_op_t common;
     char name[HVD_NAME_MAX];
     hvd_op_init(&common, (hvd_kind_t)read_int(reader));
-    common.flags = HVD_OP_WAITED;
+    common.flags = HVD_OP_WAITED | HVD_OP_SCALE_EXACT;
     common.reduce = (hvd_reduce_t)read_int(reader);
     common.prescale = read_scale(reader);
     common.postscale = read_scale(reader);

@@ -4,25 +4,18 @@
 
     horovodrun -np 2 python pytorch_gpt.py
 
-The text is the licence of Python, which every installation carries, so nothing is downloaded.
+The text, text.txt beside this file, is made of pages of this project; --text takes another file.
 Shows gradient clipping, gradient accumulation and a learning-rate schedule with Horovod: none of
 them needs a special call.
 """
 
 import argparse
+from pathlib import Path
 
 import horovod.torch as hvd
 import torch
 import torch.nn.functional as F
 from torch import nn
-
-
-def load_text():
-    import _sitebuiltins  # noqa: F401 - makes sure that the site module has run
-
-    license.MAXLINES = 10**9
-    license._Printer__setup()
-    return "\n".join(license._Printer__lines)
 
 
 class Block(nn.Module):
@@ -63,6 +56,7 @@ class Gpt(nn.Module):
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--text", type=Path, default=Path(__file__).with_name("text.txt"))
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=8, help="sequences per rank and pass")
     parser.add_argument("--accumulate", type=int, default=2, help="backward passes per step")
@@ -76,7 +70,7 @@ def main():
     arguments = parse_arguments()
     hvd.init()
     torch.set_num_threads(1)
-    text = load_text()
+    text = arguments.text.read_text(encoding="utf-8")
     symbols = sorted(set(text))
     number_of = {symbol: i for i, symbol in enumerate(symbols)}
     data = torch.tensor([number_of[symbol] for symbol in text])

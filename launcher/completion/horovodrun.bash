@@ -3,29 +3,35 @@
 
 _horovodrun()
 {
-    local options="-h --help -v --version -np --num-proc -cb --check-build --print-config --doctor
-        --config-file --start-timeout --network-interfaces --network-interface --output-filename
+    # BEGIN options: written by tools/gen_settings.c
+    local options="
+        -h --help -v --version -np --num-proc -cb --check-build --print-config --doctor --config-file
+        --start-timeout --network-interfaces --network-interface --output-filename
         --disable-cache --verbose -H --hosts -hostfile --hostfile --host-discovery-script -p
         --ssh-port -i --ssh-identity-file --gloo --mpi --jsrun --fusion-threshold-mb
         --cycle-time-ms --cache-capacity --hierarchical-allreduce --no-hierarchical-allreduce
         --hierarchical-allgather --no-hierarchical-allgather --torus-allreduce
-        --no-torus-allreduce --autotune --autotune-log-file --autotune-warmup-samples
-        --autotune-steps-per-sample --autotune-bayes-opt-max-samples
+        --no-torus-allreduce --autotune --autotune-cache --autotune-log-file
+        --autotune-warmup-samples --autotune-steps-per-sample --autotune-bayes-opt-max-samples
         --autotune-gaussian-process-noise --timeline-filename --timeline-mark-cycles
-        --no-stall-check --stall-check-warning-time-seconds --stall-check-shutdown-time-seconds
-        --log-level --log-without-timestamp -prefix-timestamp --prefix-output-with-timestamp
-        --mpi-threads-disable --mpi-args --tcp --binding-args --num-nccl-streams
-        --thread-affinity --gloo-timeout-seconds --min-np --min-num-proc --max-np --max-num-proc
+        --timeline-all-ranks --no-stall-check --stall-check-warning-time-seconds
+        --stall-check-shutdown-time-seconds --log-level --log-without-timestamp
+        -prefix-timestamp --prefix-output-with-timestamp --thread-affinity
+        --gloo-timeout-seconds --mpi-threads-disable --mpi-args --tcp --binding-args
+        --num-nccl-streams --min-np --min-num-proc --max-np --max-num-proc --spares
         --slots-per-host --elastic-timeout --reset-limit --blacklist-cooldown-range"
-    local with_value="-np --num-proc --config-file --start-timeout --network-interfaces --network-interface
+    local with_value="
+        -np --num-proc --config-file --start-timeout --network-interfaces --network-interface
         --output-filename -H --hosts -hostfile --hostfile --host-discovery-script -p --ssh-port
         -i --ssh-identity-file --fusion-threshold-mb --cycle-time-ms --cache-capacity
-        --autotune-log-file --autotune-warmup-samples --autotune-steps-per-sample
-        --autotune-bayes-opt-max-samples --autotune-gaussian-process-noise --timeline-filename
+        --autotune-cache --autotune-log-file --autotune-warmup-samples
+        --autotune-steps-per-sample --autotune-bayes-opt-max-samples
+        --autotune-gaussian-process-noise --timeline-filename
         --stall-check-warning-time-seconds --stall-check-shutdown-time-seconds --log-level
-        --mpi-args --binding-args --num-nccl-streams --thread-affinity --gloo-timeout-seconds
-        --min-np --min-num-proc --max-np --max-num-proc --slots-per-host --elastic-timeout
-        --reset-limit --blacklist-cooldown-range"
+        --thread-affinity --gloo-timeout-seconds --mpi-args --binding-args --num-nccl-streams
+        --min-np --min-num-proc --max-np --max-num-proc --spares --slots-per-host
+        --elastic-timeout --reset-limit --blacklist-cooldown-range"
+    # END options
     options=${options//$'\n'/ }
     with_value=${with_value//$'\n'/ }
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} i
@@ -43,7 +49,8 @@ _horovodrun()
         return
     done
     case $prev in
-        --autotune-log-file | --config-file | --host-discovery-script | --hostfile | --ssh-identity-file | --timeline-filename | -hostfile | -i)
+        # BEGIN values: written by tools/gen_settings.c
+        --timeline-filename | --autotune-cache | --autotune-log-file | --config-file | -hostfile | --hostfile | --host-discovery-script | -i | --ssh-identity-file)
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")
             return
             ;;
@@ -55,14 +62,15 @@ _horovodrun()
             mapfile -t COMPREPLY < <(compgen -A hostname -S :1 -- "$cur")
             return
             ;;
+        --network-interfaces | --network-interface)
+            mapfile -t COMPREPLY < <(compgen -W "$(ls /sys/class/net 2>/dev/null)" -- "$cur")
+            return
+            ;;
         --log-level)
             mapfile -t COMPREPLY < <(compgen -W "TRACE DEBUG INFO WARNING ERROR FATAL" -- "$cur")
             return
             ;;
-        --network-interface | --network-interfaces)
-            mapfile -t COMPREPLY < <(compgen -W "$(ls /sys/class/net 2>/dev/null)" -- "$cur")
-            return
-            ;;
+        # END values
     esac
     [[ " $with_value " == *" $prev "* ]] && return
     if [[ $cur == -* ]]; then

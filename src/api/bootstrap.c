@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "api/nodelist.h"
 #include "base/proc.h"
@@ -14,12 +13,12 @@
 #define IDENTITY_NAMES 4
 #define ENVIRON_MAX    (1u << 20)
 #define ANCESTORS_MAX  64
-#define PORT_FIRST     15000 /* below the range from which the system takes its own */
+#define PORT_FIRST     15000 /* below the ephemeral port range */
 #define PORT_COUNT     15000
 #define BATCH_STEP     4294967290 /* from here on steps are not srun's: batch, extern, ... */
 
-/* One way to be started: the variables that tell rank, size and place, and those that tell this job
- * from others. NULL: the source has none. */
+/* One kind of launcher: the variables with rank, size and placement, and those that distinguish
+ * this job from others. NULL: the source has none. */
 struct source {
     const char *name;
     const char *rank, *size, *local_rank, *local_size;
@@ -68,13 +67,14 @@ static hvd_status_t number_of(const struct os *os, const char *name, int32_t *re
     return HVD_OK;
 }
 
-static hvd_status_t check_numbers(const struct bootstrap *b, struct error *error)
+/* `is_elastic`: the numbers are those of a generation that is over, and local ranks have gaps. */
+static hvd_status_t check_numbers(const struct bootstrap *b, bool is_elastic, struct error *error)
 {
     if (b->size < 1 || b->rank < 0 || b->rank >= b->size)
         return error_set(error, HVD_ERR_CONFIG, "%s says rank %d of %d, which can't be.", b->source,
                          b->rank, b->size);
-    if (b->local_size < 1 || b->local_rank < 0 || b->local_rank >= b->local_size ||
-        b->local_size > b->size)
+    if (b->local_size < 1 || b->local_rank < 0 || b->local_size > b->size ||
+        (b->local_rank >= b->local_size && !is_elastic))
         return error_set(error, HVD_ERR_CONFIG,
                          "%s says local rank %d of %d (world size %d), which can't be.", b->source,
                          b->local_rank, b->local_size, b->size);
@@ -149,7 +149,7 @@ static bool is_loopback_name(const char *host)
            strcmp(host, "::1") == 0;
 }
 
-/* Slurm's own words about our place, if they are about the very task that we are. */
+/* Slurm's variables about the placement of this process, if they describe this very task. */
 static bool place_from_slurm(const struct os *os, struct bootstrap *b)
 {
     int32_t rank = -1, size = -1, node = -1, local_rank = -1;
@@ -229,7 +229,7 @@ static hvd_status_t from_source(const struct os *os, const struct source *s, str
     return status == HVD_OK ? fill_place(os, s, b, error) : status;
 }
 
-/* A batch script itself, or a shell of salloc, is one process and not a task among others. */
+/* A batch script itself, or a shell of salloc, is one process and not one of several tasks. */
 static bool is_slurm_step(const struct os *os)
 {
     const char *step = value_of(os, "SLURM_STEP_ID");
@@ -245,19 +245,19 @@ static bool is_present(const struct os *os, const struct source *s)
     return strcmp(s->name, "Slurm") != 0 || is_slurm_step(os);
 }
 
-/* ---- others' launchers: which job is this? ---- */
+/* ---- other launchers: which job is this? ---- */
 
 static bool has_variable(const struct os *os, int32_t pid, const char *name, char *space)
 {
-    size_t n = proc_read(os, pid, "environ", space, ENVIRON_MAX), length = strlen(name);
+    size_t n = proc_environment(os, pid, space, ENVIRON_MAX), length = strlen(name);
     for (const char *at = space; at < space + n; at += strlen(at) + 1)
         if (strncmp(at, name, length) == 0 && at[length] == '=')
             return true;
     return false;
 }
 
-/* The process that started the ranks of this host: the nearest ancestor that is not itself given a
- * rank. Shells and wrappers in between differ from rank to rank, this one does not. */
+/* The process that started the ranks on this machine: the nearest ancestor that has no rank itself.
+ * Shells and wrappers in between differ from rank to rank, this one does not. */
 static int32_t starter_of(const struct os *os, const char *rank_name)
 {
     int32_t pid = os->pid(os->ctx);
@@ -306,7 +306,7 @@ static uint64_t identity_hash(const struct bootstrap *b)
     return hash;
 }
 
-/* ---- others' launchers: where do the ranks meet? ---- */
+/* ---- other launchers: where do the ranks meet? ---- */
 
 static hvd_status_t at_master(const struct os *os, struct bootstrap *b, struct error *error)
 {
@@ -316,7 +316,7 @@ static hvd_status_t at_master(const struct os *os, struct bootstrap *b, struct e
     if (status != HVD_OK)
         return status;
     if (port < 1 || port >= UINT16_MAX)
-        return error_set(error, HVD_ERR_CONFIG, "MASTER_PORT is %d, which is no port.", port);
+        return error_set(error, HVD_ERR_CONFIG, "MASTER_PORT is %d, which is not a port.", port);
     b->port = (uint16_t)(port + 1); /* MASTER_PORT itself is PyTorch's */
     snprintf(b->rendezvous, sizeof b->rendezvous, strchr(master, ':') != NULL ? "[%s]:%d" : "%s:%d",
              master, b->port);
@@ -328,14 +328,14 @@ static hvd_status_t at_first_node(const char *nodes, const char *name, struct bo
 {
     char host[NODELIST_HOST_MAX];
     if (!nodelist_first(nodes, host))
-        return error_set(error, HVD_ERR_CONFIG, "%s is '%.200s', which is no list of nodes.", name,
-                         nodes);
+        return error_set(error, HVD_ERR_CONFIG, "%s is '%.200s', which is not a list of nodes.",
+                         name, nodes);
     b->port = (uint16_t)(PORT_FIRST + identity_hash(b) % PORT_COUNT);
     snprintf(b->rendezvous, sizeof b->rendezvous, "%s:%d", host, b->port);
     return HVD_OK;
 }
 
-/* Without them the ranks would look for each other in vain until the time limit. */
+/* Without them the ranks would search for each other until the time limit. */
 static hvd_status_t check_master(const struct os *os, struct error *error)
 {
     const bool has_address = value_of(os, "MASTER_ADDR") != NULL;
@@ -357,7 +357,7 @@ static hvd_status_t across_hosts(const struct os *os, struct bootstrap *b, struc
     for (int i = 0; i < 2; i++)
         if (value_of(os, lists[i]) != NULL)
             return at_first_node(value_of(os, lists[i]), lists[i], b, error);
-    return HVD_OK; /* only a file that all hosts see can tell */
+    return HVD_OK; /* only a file that all machines share can pass it on */
 }
 
 static hvd_status_t self_serve(const struct os *os, const struct config *c, const struct source *s,
@@ -379,8 +379,8 @@ static hvd_status_t self_serve(const struct os *os, const struct config *c, cons
     }
     if (b->local_size < b->size)
         return across_hosts(os, b, error);
-    snprintf(b->rendezvous, sizeof b->rendezvous, "unix:horovod-%u-%016llx", (unsigned)geteuid(),
-             (unsigned long long)identity_hash(b));
+    snprintf(b->rendezvous, sizeof b->rendezvous, "unix:horovod-%u-%016llx",
+             (unsigned)os->user(os->ctx), (unsigned long long)identity_hash(b));
     return HVD_OK;
 }
 
@@ -405,18 +405,18 @@ hvd_status_t bootstrap_find(const struct os *os, const struct config *config,
     hvd_status_t status = HVD_OK;
     if (explicit_config != NULL && explicit_config->size > 0) {
         from_explicit(explicit_config, ret);
-        return check_numbers(ret, error);
+        return check_numbers(ret, config->elastic, error);
     }
     if (config->rank >= 0 || config->size >= 0) {
         status = from_launcher(config, ret, error);
-        return status == HVD_OK ? check_numbers(ret, error) : status;
+        return status == HVD_OK ? check_numbers(ret, config->elastic, error) : status;
     }
     for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++) {
         if (!is_present(os, &sources[i]))
             continue;
         status = from_source(os, &sources[i], ret, error);
         if (status == HVD_OK)
-            status = check_numbers(ret, error);
+            status = check_numbers(ret, config->elastic, error);
         return status == HVD_OK ? self_serve(os, config, &sources[i], ret, error) : status;
     }
     if (value_of(os, "PMIX_RANK") != NULL && strcmp(value_of(os, "PMIX_RANK"), "0") != 0)

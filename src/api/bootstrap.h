@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bootstrap.h - who am I, and how do I find the others? One function, one table, each source a row.
+/* bootstrap.h - this process's rank and size, and the rendezvous. One function, one table, each
+ * source a row.
  *
- * Jobs of MPI are mpi_world.h's, which is asked first; here are all others, and MPI's where there
- * is no library. In this order: explicit configuration, HOROVOD_* from our launcher, Open MPI, PMI
- * (MPICH, Intel MPI), Slurm, torchrun, else a world of one. A half-set source is an error that
- * names what is there and what is missing. Where there is no launcher of ours, rank 0 serves the
- * rendezvous: see `is_self_served`, and handover.h for how the others learn of it and of the key.
+ * mpi_world.h, which is tried first, handles MPI jobs; this file handles all others, and MPI jobs
+ * without a library. In this order: explicit configuration, HOROVOD_* from horovodrun, Open MPI,
+ * PMI (MPICH, Intel MPI), Slurm, torchrun, else a world of one. An incomplete source is an error
+ * that names what is set and what is missing. If horovodrun did not start the job, rank 0 serves
+ * the rendezvous: see `is_self_served`, and handover.h for how the others find it and the key.
  *
  * Thread: the one inside hvd_init().  Start reading at bootstrap_find(). */
 #ifndef HVD_API_BOOTSTRAP_H
@@ -14,14 +15,14 @@
 #include "base/config.h"
 
 struct bootstrap {
-    const char *source; /* "horovodrun", "Open MPI", ... for people */
+    const char *source; /* "horovodrun", "Open MPI", ... for messages */
     int32_t rank, size, local_rank, local_size, cross_rank, cross_size;
     /* Comma list of addresses. "": a world of one, or known only from the handover. */
     char rendezvous[512];
     bool is_self_served;    /* rank 0 serves the rendezvous itself */
-    bool is_rendezvous_own; /* HOROVOD_RENDEZVOUS said so: rank 0 listens exactly there */
-    uint16_t port;      /* else, across hosts, rank 0 listens on its own addresses at this port */
-    char identity[512]; /* tells this job from others of the same user; "": nothing does */
+    bool is_rendezvous_own; /* set by HOROVOD_RENDEZVOUS: rank 0 listens exactly there */
+    uint16_t port; /* else, across machines, rank 0 listens on its own addresses at this port */
+    char identity[512]; /* distinguishes this job from others of the same user; "": unknown */
 };
 
 hvd_status_t bootstrap_find(const struct os *os, const struct config *config,

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm.c - the process set that an MPI communicator stands for.
+/* comm.c - the process set that corresponds to an MPI communicator.
  *
  * Thread: any; MPI is called by the holder of the token.  Start reading at
  * hvd_process_set_of_comm(). */
 #include "api/instance.h"
-#include "engine/sets.h"
 
 static hvd_status_t find(struct world *world, const void *mpi_comm, int32_t *ranks, int32_t *ret_id,
                          struct error *error)
@@ -15,9 +14,7 @@ static hvd_status_t find(struct world *world, const void *mpi_comm, int32_t *ran
         mpi_world_ranks(lib, world->mpi_comm, lib->abi->comm_at(mpi_comm, 0), ranks, &count, error);
     if (status != HVD_OK)
         return status;
-    pthread_mutex_lock(&world->engine->submit_lock);
     int32_t id = sets_find(world->engine, ranks, count);
-    pthread_mutex_unlock(&world->engine->submit_lock);
     if (id < 0)
         return error_set(error, HVD_ERR_INVALID,
                          "No process set with the members of this communicator is registered.");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compat.c - the C names that scripts reach through ctypes (`hvd.mpi_ops._basics.MPI_LIB_CTYPES`):
- * thin wrappers over hvd.h, with the return codes those scripts know.
+/* compat.c - the C names that scripts call through ctypes (`hvd.mpi_ops._basics.MPI_LIB_CTYPES`):
+ * thin wrappers over hvd.h, with the return codes those scripts expect.
  *
  * Thread: any.  Invariant: nothing here holds state, and nothing aborts on a wrong argument. */
 #include "horovod/hvd.h"
@@ -17,14 +17,14 @@ enum set_error {
 #define TIMELINE_NOT_INITIALIZED (-1)
 #define TIMELINE_NOT_ENABLED     (-2)
 
-/* No header of ours names these: their callers look them up by name. */
+/* Not declared in a header: callers look them up by name. */
 #define COMPAT(type, name, ...)                                                                    \
     HVD_API type name(__VA_ARGS__);                                                                \
     type name(__VA_ARGS__)
 
-/* ---- life ---- */
+/* ---- init and shutdown ---- */
 
-/* `sets` holds all rank lists one behind the other; fills `space` with where each begins. */
+/* `sets` contains all rank lists one after the other; fills `space` with the start of each. */
 static bool lists_read(const int *set_ranks, const int *set_sizes, int set_count,
                        const int32_t *space[HVD_PROCESS_SETS_MAX], hvd_config_t *config)
 {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* feature.c - hvd_feature(): what this build, this machine and this job can do.
+/* feature.c - hvd_feature(): what this build, this machine and this job can do; and
+ * hvd_settings_json(): what can be set.
  *
  * Thread: any.  Start reading at hvd_feature(). */
 #include <string.h>
 #include <strings.h>
 
 #include "api/instance.h"
+#include "base/settings.h"
 
 /* Is there an MPI library? The one in use counts first; nothing is loaded to find out. */
 static int32_t has_mpi(void)
@@ -42,4 +44,9 @@ int32_t hvd_feature(const char *name)
         if (strcmp(name, present[i]) == 0)
             return 1;
     return strcmp(name, "mpi") == 0 ? has_mpi() : of_world(name);
+}
+
+size_t hvd_settings_json(char *ret_text, size_t bytes)
+{
+    return settings_json(ret_text, bytes);
 }

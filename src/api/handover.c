@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* handover.c - see handover.h.
  *
- * `struct os` has no words for folders, modes and renaming: such a file exists in the real world
- * only, where several processes share it, so the system is asked directly for those.
  * Thread: the one inside hvd_init().  Start reading at handover_path(). */
 #include "api/handover.h"
 
@@ -10,9 +8,8 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "base/machine.h"
 #include "base/sha256.h"
 #include "wire/key.h"
 
@@ -20,46 +17,38 @@
 #define NAME_BYTES 16    /* of the hash in its name */
 #define HEX_DIGITS 64u
 #define FOLDER_MAX (HANDOVER_PATH_MAX - 64)
-#define CLOSED     ((unsigned)(S_IRWXG | S_IRWXO))
+#define CLOSED     0077u /* for all other users */
+#define READ_ONLY  0022u /* for all other users */
 
 /* ---- the folder ---- */
 
-/* `closed_to`: what others may not do there. */
-static hvd_status_t folder_check(const char *folder, unsigned closed_to, struct error *error)
+/* `closed_to`: permissions that others must not have. */
+static hvd_status_t folder_check(const struct os *os, const char *folder, unsigned closed_to,
+                                 struct error *error)
 {
-    struct stat st;
-    if (lstat(folder, &st) < 0)
-        return error_set_os(error, -errno, "%s, for the job key, cannot be examined", folder);
-    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid())
+    struct os_file file;
+    int rc = os->stat(os->ctx, folder, &file);
+    if (rc < 0)
+        return error_set_os(error, rc, "%s, for the job key, cannot be examined", folder);
+    if (file.kind != OS_FILE_FOLDER || file.uid != os->user(os->ctx))
         return error_set(error, HVD_ERR_CONFIG,
-                         "%s, for the job key, is not a folder of yours; remove it or set "
-                         "HOROVOD_KEY_FILE",
+                         "%s, for the job key, is not a folder of yours; set XDG_RUNTIME_DIR or "
+                         "HOME to a folder that only you can enter, or HOROVOD_KEY_FILE",
                          folder);
-    if ((st.st_mode & closed_to) != 0)
+    if ((file.mode & closed_to) != 0)
         return error_set(error, HVD_ERR_CONFIG,
                          "%s, for the job key, is open to others (mode %04o); chmod 700 it", folder,
-                         (unsigned)(st.st_mode & 07777));
+                         (unsigned)file.mode);
     return HVD_OK;
 }
 
-static hvd_status_t folder_make(const char *folder, unsigned closed_to, struct error *error)
+static hvd_status_t folder_make(const struct os *os, const char *folder, unsigned closed_to,
+                                struct error *error)
 {
-    if (mkdir(folder, 0700) < 0 && errno != EEXIST)
-        return error_set_os(error, -errno, "%s, for the job key, cannot be made", folder);
-    return folder_check(folder, closed_to, error);
-}
-
-/* The user's folder for this boot if there is one that deserves it, else one of our own. */
-static hvd_status_t folder_here(const struct os *os, char *ret_folder, struct error *error)
-{
-    const char *runtime = os->env(os->ctx, "XDG_RUNTIME_DIR");
-    if (runtime != NULL && runtime[0] == '/' && strlen(runtime) < FOLDER_MAX &&
-        folder_check(runtime, CLOSED, NULL) == HVD_OK) {
-        snprintf(ret_folder, FOLDER_MAX, "%s", runtime);
-        return HVD_OK;
-    }
-    snprintf(ret_folder, FOLDER_MAX, "/tmp/horovod-%u", (unsigned)geteuid());
-    return folder_make(ret_folder, CLOSED, error);
+    int rc = os->mkdir(os->ctx, folder, 0700);
+    if (rc < 0 && rc != -EEXIST)
+        return error_set_os(error, rc, "%s, for the job key, cannot be made", folder);
+    return folder_check(os, folder, closed_to, error);
 }
 
 static hvd_status_t folder_shared(const struct os *os, char *ret_folder, struct error *error)
@@ -69,19 +58,44 @@ static hvd_status_t folder_shared(const struct os *os, char *ret_folder, struct 
         return error_set(error, HVD_ERR_CONFIG,
                          "HOME names no folder in which ranks on several hosts could find the job "
                          "key; set HOROVOD_KEY_FILE to a file that all of them can read");
-    /* Others may look into the outer one, which has been there before for harmless things. */
+    /* Others may read the outer directory, which may have existed before for other purposes. */
     snprintf(ret_folder, FOLDER_MAX, "%s/.horovod", home);
-    hvd_status_t status = folder_make(ret_folder, S_IWGRP | S_IWOTH, error);
+    hvd_status_t status = folder_make(os, ret_folder, READ_ONLY, error);
     if (status != HVD_OK)
         return status;
     snprintf(ret_folder, FOLDER_MAX, "%s/.horovod/keys", home);
-    return folder_make(ret_folder, CLOSED, error);
+    return folder_make(os, ret_folder, CLOSED, error);
 }
 
-hvd_status_t handover_path(const struct os *os, const char *identity, uint64_t life,
-                           bool is_one_host, char ret_path[HANDOVER_PATH_MAX], struct error *error)
+/* Directories that no other user can have created come first: the user's runtime directory, then
+ * the home directory. In /tmp any user may have taken the name; then that is the error. */
+static hvd_status_t folder_here(const struct os *os, char *ret_folder, struct error *error)
 {
-    char folder[FOLDER_MAX], text[32];
+    const char *runtime = os->env(os->ctx, "XDG_RUNTIME_DIR");
+    if (runtime != NULL && runtime[0] == '/' && strlen(runtime) < FOLDER_MAX &&
+        folder_check(os, runtime, CLOSED, NULL) == HVD_OK) {
+        snprintf(ret_folder, FOLDER_MAX, "%s", runtime);
+        return HVD_OK;
+    }
+    if (folder_shared(os, ret_folder, NULL) == HVD_OK)
+        return HVD_OK;
+    snprintf(ret_folder, FOLDER_MAX, "/tmp/horovod-%u", (unsigned)os->user(os->ctx));
+    return folder_make(os, ret_folder, CLOSED, error);
+}
+
+/* A home directory may be shared with other machines, where another job can have the same identity.
+ */
+static void host_add(const struct os *os, struct sha256 *h)
+{
+    char boot[MACHINE_BOOT_ID_MAX];
+    machine_boot_id(os, boot);
+    sha256_update(h, boot, strlen(boot));
+}
+
+hvd_status_t handover_path(const struct os *os, const char *identity, bool is_one_host,
+                           char ret_path[HANDOVER_PATH_MAX], struct error *error)
+{
+    char folder[FOLDER_MAX];
     uint8_t digest[SHA256_BYTES];
     struct sha256 h;
     hvd_status_t status =
@@ -89,9 +103,9 @@ hvd_status_t handover_path(const struct os *os, const char *identity, uint64_t l
     if (status != HVD_OK)
         return status;
     sha256_init(&h);
+    if (is_one_host)
+        host_add(os, &h);
     sha256_update(&h, identity, strlen(identity));
-    int digits = snprintf(text, sizeof text, "/%llu", (unsigned long long)life);
-    sha256_update(&h, text, (size_t)digits);
     sha256_final(&h, digest);
     int n = snprintf(ret_path, HANDOVER_PATH_MAX, "%s/key-", folder);
     for (int i = 0; i < NAME_BYTES; i++)
@@ -125,34 +139,35 @@ hvd_status_t handover_write(const struct os *os, const char *path, const uint8_t
         bytes_wipe(text, sizeof text);
         return error_set(error, HVD_ERR_LIMIT, "The addresses of the rendezvous are too long.");
     }
-    unlink(part); /* of a dead process with our number */
+    os->unlink(os->ctx, part); /* of a dead process with our number */
     int fd = os->open(os->ctx, part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     int rc = fd < 0 ? fd : write_whole(os, fd, text, (size_t)n);
     bytes_wipe(text, sizeof text);
     if (fd >= 0)
         os->close(os->ctx, fd);
-    if (rc == 0 && rename(part, path) < 0)
-        rc = -errno;
+    if (rc == 0)
+        rc = os->rename(os->ctx, part, path);
     if (rc == 0)
         return HVD_OK;
-    unlink(part);
+    os->unlink(os->ctx, part);
     return error_set_os(error, rc, "The job key could not be left in %s", path);
 }
 
-void handover_remove(const char *path)
+void handover_remove(const struct os *os, const char *path)
 {
     if (path[0] != '\0')
-        unlink(path);
+        os->unlink(os->ctx, path);
 }
 
 /* ---- the others ---- */
 
-static hvd_status_t file_check(int fd, const char *path, struct error *error)
+static hvd_status_t file_check(const struct os *os, int fd, const char *path, struct error *error)
 {
-    struct stat st;
-    if (fstat(fd, &st) < 0)
-        return error_set_os(error, -errno, "%s cannot be examined", path);
-    if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    struct os_file file;
+    int rc = os->fstat(os->ctx, fd, &file);
+    if (rc < 0)
+        return error_set_os(error, rc, "%s cannot be examined", path);
+    if (file.kind != OS_FILE_REGULAR || file.uid != os->user(os->ctx) || (file.mode & CLOSED) != 0)
         return error_set(error, HVD_ERR_CONFIG,
                          "%s is not a file of yours that only you can read; remove it", path);
     return HVD_OK;
@@ -192,7 +207,7 @@ hvd_status_t handover_read(const struct os *os, const char *path, uint8_t ret_ke
         return HVD_AGAIN;
     if (fd < 0)
         return error_set_os(error, fd, "%s, with the job key, cannot be opened", path);
-    hvd_status_t status = file_check(fd, path, error);
+    hvd_status_t status = file_check(os, fd, path, error);
     int64_t n = status == HVD_OK ? os->read(os->ctx, fd, text, FILE_MAX) : 0;
     os->close(os->ctx, fd);
     if (status == HVD_OK && (n < 0 || !text_read(text, ret_key, ret_address)))

@@ -4,8 +4,10 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
+
+#include "api/extend.h"
 
 #define DRAIN_NS 1000000
 
@@ -13,9 +15,7 @@ struct instance {
     pthread_mutex_t lock; /* init and shutdown, one at a time */
     struct world *_Atomic world;
     _Atomic int32_t users;
-    uint64_t lives;
-    uint8_t key[32]; /* a key can be read only once; later lives use it again */
-    bool has_key;
+    struct tenure tenure;
     bool is_fork_watched;
     bool is_exit_watched;
     struct mpi_process mpi;
@@ -63,7 +63,7 @@ static void on_fork_child(void)
     memory_forked(&instance.memory);
 }
 
-/* MPI must be finalized after the last life, and there may always be one more. */
+/* MPI must be finalized after the last world, and there may always be one more. */
 static void on_exit_finalize(void)
 {
     const struct os *os = os_host();
@@ -73,34 +73,47 @@ static void on_exit_finalize(void)
     mpi_process_end(os, &instance.mpi);
 }
 
+static const struct extend_kind config_kind = {
+    "hvd_config", offsetof(hvd_config_t, mpi_comm_count) + sizeof(int32_t), sizeof(hvd_config_t)};
+
 hvd_status_t hvd_init(const hvd_config_t *config)
 {
     struct error *error = instance_error();
     hvd_status_t status = HVD_OK;
-    if (config != NULL && config->struct_size != sizeof *config)
-        return error_set(error, HVD_ERR_INVALID,
-                         "struct hvd_config has %zu bytes, this library expects %zu.",
-                         config->struct_size, sizeof *config);
+    hvd_config_t known;
+    if (config != NULL) {
+        status = extend_check(&config_kind, config, config->struct_size, error);
+        if (status != HVD_OK)
+            return status;
+        extend_copy(&config_kind, &known, config, config->struct_size);
+        config = &known;
+    }
     pthread_mutex_lock(&instance.lock);
     if (!instance.is_fork_watched) {
         memory_init(&instance.memory, os_host());
+        os_host_watch_forks();
         pthread_atfork(NULL, NULL, on_fork_child);
         instance.is_fork_watched = true;
     }
     if (atomic_load(&instance.world) == NULL) {
         struct world *world = NULL;
-        status = world_create(os_host(), config, instance.has_key ? instance.key : NULL,
-                              ++instance.lives, &instance.mpi, &world, error);
+        status = world_create(os_host(), config, &instance.tenure, &instance.mpi, &world, error);
         if (instance.mpi.lib != NULL && instance.mpi.lib->is_ours && !instance.is_exit_watched)
             instance.is_exit_watched = atexit(on_exit_finalize) == 0;
-        if (status == HVD_OK) {
-            memcpy(instance.key, world->key, sizeof instance.key);
-            instance.has_key = world->place.size > 1 && world->mpi_lib == NULL;
+        if (status == HVD_OK)
             atomic_store(&instance.world, world);
-        }
     }
     pthread_mutex_unlock(&instance.lock);
     return status;
+}
+
+void hvd_last_words(const char *text)
+{
+    struct world *world = instance_enter();
+    if (world == NULL)
+        return;
+    world_last_words(world, text != NULL ? text : "");
+    instance_leave();
 }
 
 void hvd_shutdown(void)
@@ -111,7 +124,7 @@ void hvd_shutdown(void)
     if (world != NULL) {
         driver_shutdown(&world->driver, 10000);
         while (atomic_load(&instance.users) >
-               0) /* threads in a wait end with the ops they wait for */
+               0) /* threads in a wait return when the ops they wait for fail */
             os->sleep_ns(os->ctx, DRAIN_NS);
         world_destroy(world);
     }

@@ -13,7 +13,7 @@
 
 struct world *instance_enter(void); /* NULL and an error text: not initialised */
 void instance_leave(void);
-struct error *instance_error(void); /* this thread's last error, emptied */
+struct error *instance_error(void); /* this thread's last error, cleared */
 struct memory *instance_memory(void);
 
 #endif

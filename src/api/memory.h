@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.h - ordinary memory that callers got from us and give back with hvd_free().
+/* memory.h - ordinary memory that callers got from the library and free with hvd_free().
  *
- * Every such pointer is on record, so hvd_free() can tell it from memory in an arena that has gone
- * with its world, from a pointer that was freed before and from one that was never ours: those are
- * left alone instead of corrupting the heap.
+ * Every such pointer is recorded, so hvd_free() can distinguish it from memory in the arena of a
+ * world that no longer exists, from a pointer that was freed before and from one that the library
+ * does not own: it ignores those instead of corrupting the heap.
  * Thread: any (a lock).  Owner: the instance.  Start reading at memory_lend(). */
 #ifndef HVD_API_MEMORY_H
 #define HVD_API_MEMORY_H
@@ -21,10 +21,10 @@ struct memory {
 
 void memory_init(struct memory *memory, const struct os *os);
 void memory_forked(struct memory *memory); /* in a forked child: the lock may have been held */
-/* Zeroed, 64-byte aligned; NULL: there is none. */
+/* Zeroed, 64-byte aligned; NULL: no memory. */
 void *memory_alloc(struct memory *memory, size_t bytes);
-/* `ptr` of os->alloc now belongs to the caller. False: no memory for the record. */
+/* The caller now owns `ptr`, from os->alloc. False: no memory for the record. */
 bool memory_lend(struct memory *memory, void *ptr);
-void memory_free(struct memory *memory, void *ptr); /* NULL and unknown pointers are left alone */
+void memory_free(struct memory *memory, void *ptr); /* ignores NULL and unknown pointers */
 
 #endif

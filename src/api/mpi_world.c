@@ -7,12 +7,13 @@
 #include <string.h>
 #include <strings.h>
 
-#define WAIT_STEP_NS   200000LL
-#define WAIT_SPINS     2000
-#define WAIT_TELL_NS   (30LL * 1000000000)
-#define INIT_PATIENCE  20 /* times the limit of the rendezvous: these ranks live already */
-#define GROUP_TAG      77
-#define RANK_LIST_TEXT 200
+#define END_PATIENCE_NS (30LL * 1000000000) /* for ranks that have not finished yet */
+#define WAIT_STEP_NS    200000LL
+#define WAIT_SPINS      2000
+#define WAIT_TELL_NS    (30LL * 1000000000)
+#define INIT_PATIENCE   20 /* times the limit of the rendezvous: these ranks are already running */
+#define GROUP_TAG       77
+#define RANK_LIST_TEXT  200
 
 /* ---- is this MPI's job? ---- */
 
@@ -22,7 +23,7 @@ static bool is_set(const struct os *os, const char *name)
     return value != NULL && value[0] != '\0';
 }
 
-/* Numbers alone may be left over or made up; what they are reached by is not. */
+/* Ranks and sizes alone may be stale or made up; the address of the process manager is not. */
 static bool is_started_by_mpi(const struct os *os)
 {
     bool is_pmix = is_set(os, "PMIX_NAMESPACE") || is_set(os, "OMPI_MCA_orte_hnp_uri");
@@ -51,7 +52,7 @@ enum mpi_wish mpi_world_wish(const struct os *os, const struct config *config,
 
 struct patience {
     const struct os *os;
-    const struct log *log; /* NULL: no words while waiting */
+    const struct log *log; /* NULL: no messages while waiting */
     int64_t deadline_ns;
     const char *what;
 };
@@ -86,7 +87,7 @@ static hvd_status_t await(const struct mpi_lib *lib, mpi_handle_t *request,
     }
 }
 
-/* MPI_Comm_dup() and its like wait silently; a barrier before them can speak. */
+/* MPI_Comm_dup() and similar calls wait silently; a barrier before them can log messages. */
 static hvd_status_t gather_here(const struct os *os, const struct config *config,
                                 const struct log *log, const struct mpi_lib *lib, mpi_handle_t comm,
                                 struct error *error)
@@ -139,7 +140,7 @@ static hvd_status_t library_open(const struct os *os, const struct config *confi
     return HVD_OK;
 }
 
-/* A launcher whose ranks do not find each other: each would train alone and nobody would notice. */
+/* A launcher whose ranks do not find each other: each would silently train alone. */
 static hvd_status_t check_launcher(const struct os *os, const struct mpi_lib *lib,
                                    struct error *error)
 {
@@ -197,8 +198,9 @@ static hvd_status_t comm_of_list(const struct mpi_lib *lib, const hvd_config_t *
         if (e->ranks[i] < 0 || e->ranks[i] >= size || is_twice)
             return error_set(
                 error, HVD_ERR_INVALID,
-                "The list of ranks [%s] holds %d, %s MPI_COMM_WORLD (size %d).", text, e->ranks[i],
-                is_twice ? "twice; it must be a set of ranks of" : "which is no rank of", size);
+                "The list of ranks [%s] contains %d, %s MPI_COMM_WORLD (size %d).", text,
+                e->ranks[i],
+                is_twice ? "twice; it must be a set of ranks of" : "which is not a rank of", size);
     }
     if (!is_member)
         return error_set(error, HVD_ERR_INVALID,
@@ -282,7 +284,7 @@ hvd_status_t mpi_world_join(const struct os *os, const struct config *config, co
     return status == HVD_OK ? place_find(lib, *ret_comm, ret_place, error) : status;
 }
 
-/* ---- first words ---- */
+/* ---- the first exchange ---- */
 
 hvd_status_t mpi_world_share_key(const struct mpi_lib *lib, mpi_handle_t comm, uint8_t key[32],
                                  struct error *error)
@@ -341,7 +343,7 @@ hvd_status_t mpi_world_exchange(const struct os *os, const struct mpi_lib *lib, 
     return status;
 }
 
-/* ---- process sets out of communicators ---- */
+/* ---- process sets from communicators ---- */
 
 static int compare_ranks(const void *a, const void *b)
 {
@@ -385,8 +387,7 @@ static int compare_lists(const int32_t *a, int32_t na, const int32_t *b, int32_t
     return (na > nb) - (na < nb);
 }
 
-/* Puts a list in its place among those from `first` on; one that is there already changes nothing.
- */
+/* Inserts a list in order among those from `first` on; a duplicate changes nothing. */
 static bool sets_insert(struct mpi_sets *sets, int32_t first, const int32_t *list, int32_t count)
 {
     int32_t at = sets->count;
@@ -467,10 +468,25 @@ void mpi_sets_destroy(const struct os *os, struct mpi_sets *sets)
     os_free(os, sets->lists);
 }
 
-/* ---- the end ---- */
+/* ---- finalize ---- */
+
+/* After an error, for instance about a stuck rank, some rank may never finalize MPI, and
+ * MPI_Finalize has no time limit: so check first whether all ranks arrive. */
+static bool is_all_ending(const struct os *os, const struct mpi_lib *lib)
+{
+    struct patience p = {.os = os,
+                         .deadline_ns = os_now_ns(os) + END_PATIENCE_NS,
+                         .what = "Ending MPI after an error"};
+    struct error error = {0};
+    mpi_handle_t request;
+    return lib->abi->ibarrier(lib, lib->comm_world, &request) == 0 &&
+           await(lib, &request, &p, &error) == HVD_OK;
+}
 
 void mpi_process_end(const struct os *os, struct mpi_process *process)
 {
-    if (process->lib != NULL && process->pid == os->pid(os->ctx) && !process->has_lost)
+    if (process->lib == NULL || process->pid != os->pid(os->ctx) || process->has_lost)
+        return;
+    if (!process->has_broken || (process->lib->is_ours && is_all_ending(os, process->lib)))
         mpi_lib_finalize(process->lib);
 }

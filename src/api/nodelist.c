@@ -19,7 +19,7 @@ static bool is_host_char(char c)
 
 /* ---- hosts ---- */
 
-/* "[001-003,7]" stands for its first number, zeros kept. Returns what follows the bracket, NULL if
+/* "[001-003,7]" yields its first number, keeping zeros. Returns what follows the bracket, NULL if
  * it is malformed. */
 static const char *bracket_first(const char *at, char *host, size_t *used)
 {
@@ -70,7 +70,7 @@ static bool number_read(const char **at, int32_t *ret)
     return digits > 0;
 }
 
-/* "2(x3)" or "2" and the comma behind it. */
+/* "2(x3)" or "2" and the comma after it. */
 static bool group_read(const char **at, int32_t *ret_tasks, int32_t *ret_nodes)
 {
     *ret_nodes = 1;
@@ -98,7 +98,7 @@ bool nodelist_place(const char *text, int32_t node, int32_t local_rank, struct n
         if (!group_read(&at, &tasks, &nodes) || nodes < 1 ||
             nodes > NODELIST_NODES_MAX - place.node_count)
             return false;
-        int32_t before = node - place.node_count; /* nodes of this group in front of ours */
+        int32_t before = node - place.node_count; /* nodes of this group before ours */
         if (before >= 0 && before < nodes)
             place.local_size = tasks;
         if (tasks > local_rank) {

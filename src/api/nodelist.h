@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nodelist.h - what Slurm says about the nodes of a job, as far as a rank needs it.
+/* nodelist.h - parses Slurm's node lists, as far as a rank needs them.
  *
  * "n[001-003,7],gpu[1-2]-ib" is a list of hosts, of which rank 0's is the first; "2(x3),1" is the
- * number of tasks on each node. Both come from the environment: bounded, no recursion, no memory.
+ * number of tasks on each node. Both come from the environment: parsing is bounded, without
+ * recursion or allocation.
  * Thread: any.  Start reading at nodelist_first(). */
 #ifndef HVD_API_NODELIST_H
 #define HVD_API_NODELIST_H
@@ -23,8 +24,8 @@ struct nodelist_place {
     int32_t node_count;
     int64_t task_count; /* of all nodes */
 };
-/* Where the task with `local_rank` on node number `node` stands; false: malformed, or no such task.
- */
+/* The placement of the task with `local_rank` on node number `node`; false: malformed, or no such
+ * task. */
 bool nodelist_place(const char *tasks_per_node, int32_t node, int32_t local_rank,
                     struct nodelist_place *ret);
 

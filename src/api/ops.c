@@ -1,26 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops.c - the public calls of include/horovod/hvd.h: check that there is a world, hand over to the
- * engine.
+/* ops.c - the public calls of include/horovod/hvd.h: check that there is a world, call the engine.
  *
  * Thread: any.  Start reading at hvd_submit(). */
+#include <stddef.h>
 #include <string.h>
 
+#include "api/extend.h"
 #include "api/instance.h"
-#include "engine/sets.h"
 #include "engine/timeline.h"
-#include "transport/shm/shm.h"
 
 #define NOT_INITIALIZED "Horovod has not been initialized; use hvd.init()."
 
-void hvd_op_init(hvd_op_t *op, hvd_kind_t kind)
+#define WAIT_LOOK_NS 1000000 /* to find the ranks that a timed-out wait waited for */
+
+#define OP_FIRST_BYTES (offsetof(hvd_op_t, arg) + sizeof(void *)) /* of the first header */
+
+void hvd_op_init_sized(hvd_op_t *op, size_t struct_size, hvd_kind_t kind)
 {
-    memset(op, 0, sizeof *op);
-    op->struct_size = sizeof *op;
+    memset(op, 0, struct_size);
+    op->struct_size = struct_size;
     op->kind = kind;
     op->reduce = HVD_SUM;
     op->prescale = op->postscale = 1.0;
     op->input.device = op->output.device = HVD_DEVICE_CPU;
     op->input.dtype = op->output.dtype = HVD_FLOAT32;
+}
+
+/* For programs of the first header, which had no macro. */
+void(hvd_op_init)(hvd_op_t *op, hvd_kind_t kind)
+{
+    hvd_op_init_sized(op, OP_FIRST_BYTES, kind);
 }
 
 /* ---- who am I ---- */
@@ -46,17 +55,49 @@ PLACE(hvd_is_homogeneous, is_homogeneous)
 
 /* ---- submitting ---- */
 
-/* Pointers that the engine follows without asking. */
-static hvd_status_t check_pointers(const hvd_op_t *ops, size_t count,
-                                   const hvd_handle_t *ret_handle, struct error *error)
+static const struct extend_kind op_kind = {"hvd_op", OP_FIRST_BYTES, sizeof(hvd_op_t)};
+
+/* Ops of a caller with another header, as ours: in `one`, or in memory for the caller to free. */
+static hvd_status_t ops_extend(const struct os *os, const hvd_op_t *ops, size_t count,
+                               hvd_op_t *one, hvd_op_t **ret, struct error *error)
 {
-    if ((ops == NULL && count > 0) || ret_handle == NULL)
-        return error_set(error, HVD_ERR_INVALID,
-                         "hvd_submit() needs an op and a place for the "
-                         "handle, not NULL.");
+    size_t stride = ops->struct_size;
+    hvd_status_t status = extend_check(&op_kind, ops, stride, error);
+    if (status != HVD_OK)
+        return status;
+    hvd_op_t *known = one;
+    if (count > 1 && (known = os_alloc(os, count * sizeof *known)) == NULL)
+        return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
+    for (size_t i = 0; i < count && status == HVD_OK; i++) {
+        const void *theirs = (const char *)ops + i * stride;
+        size_t size;
+        memcpy(&size, theirs, sizeof size);
+        if (size != stride)
+            status = error_set(error, HVD_ERR_INVALID,
+                               "struct_size of member %zu of the group is %zu, that of the first "
+                               "is %zu; they must be equal.",
+                               i, size, stride);
+        else
+            status = extend_check(&op_kind, theirs, size, error);
+        if (status == HVD_OK)
+            extend_copy(&op_kind, &known[i], theirs, size);
+    }
+    if (status == HVD_OK)
+        *ret = known;
+    else if (known != one)
+        os_free(os, known);
+    return status;
+}
+
+/* Pointers that the engine dereferences without checks. */
+static hvd_status_t check_pointers(const hvd_op_t *ops, size_t count, struct error *error)
+{
     for (size_t i = 0; i < count; i++) {
         if (ops[i].struct_size != sizeof ops[i])
-            return HVD_OK; /* the engine says so; the fields may not be there */
+            return error_set(error, HVD_ERR_INVALID,
+                             "struct_size of member %zu of the group is %zu, that of the first is "
+                             "%zu; they must be equal.",
+                             i, ops[i].struct_size, sizeof ops[i]);
         if (ops[i].input.ndim > 0 && ops[i].input.shape == NULL)
             return error_set(error, HVD_ERR_INVALID, "The tensor has %d dimensions but no shape.",
                              ops[i].input.ndim);
@@ -67,20 +108,39 @@ static hvd_status_t check_pointers(const hvd_op_t *ops, size_t count,
     return HVD_OK;
 }
 
+static hvd_status_t submit(struct world *world, const hvd_op_t *ops, size_t count,
+                           hvd_handle_t *ret_handle, struct error *error)
+{
+    if ((ops == NULL && count > 0) || ret_handle == NULL)
+        return error_set(error, HVD_ERR_INVALID,
+                         "hvd_submit() needs an op and a place for the handle, not NULL.");
+    hvd_op_t one, *extended = NULL;
+    hvd_status_t status = HVD_OK;
+    if (count > 0 && ops->struct_size != sizeof *ops) {
+        status = ops_extend(world->os, ops, count, &one, &extended, error);
+        ops = extended;
+    }
+    struct ticket *ticket = NULL;
+    if (status == HVD_OK)
+        status = check_pointers(ops, count, error);
+    if (status == HVD_OK)
+        status = submit_ops(world->engine, ops, count, &ticket, error);
+    if (status == HVD_OK) {
+        *ret_handle = ticket_handle(ticket);
+        driver_submitted(&world->driver, count > 0 && (ops[0].flags & HVD_OP_WAITED) != 0);
+    }
+    if (extended != &one)
+        os_free(world->os, extended);
+    return status;
+}
+
 hvd_status_t hvd_submit_group(const hvd_op_t *ops, size_t count, hvd_handle_t *ret_handle)
 {
     struct error *error = instance_error();
     struct world *world = instance_enter();
     if (world == NULL)
         return error_set(error, HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
-    struct ticket *ticket = NULL;
-    hvd_status_t status = check_pointers(ops, count, ret_handle, error);
-    if (status == HVD_OK)
-        status = engine_submit(world->engine, ops, count, &ticket, error);
-    if (status == HVD_OK) {
-        *ret_handle = ticket->handle;
-        driver_submitted(&world->driver, count > 0 && (ops[0].flags & HVD_OP_WAITED) != 0);
-    }
+    hvd_status_t status = submit(world, ops, count, ret_handle, error);
     instance_leave();
     return status;
 }
@@ -88,6 +148,44 @@ hvd_status_t hvd_submit_group(const hvd_op_t *ops, size_t count, hvd_handle_t *r
 hvd_status_t hvd_submit(const hvd_op_t *op, hvd_handle_t *ret_handle)
 {
     return hvd_submit_group(op, 1, ret_handle);
+}
+
+static const struct extend_kind message_kind = {"hvd_message", sizeof(hvd_message_t),
+                                                sizeof(hvd_message_t)};
+
+static hvd_status_t message_submit(const hvd_message_t *message, bool is_send,
+                                   hvd_handle_t *ret_handle)
+{
+    struct error *error = instance_error();
+    struct world *world = instance_enter();
+    struct ticket *ticket = NULL;
+    if (world == NULL)
+        return error_set(error, HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
+    hvd_status_t status = HVD_OK;
+    if (message == NULL || ret_handle == NULL)
+        status = error_set(error, HVD_ERR_INVALID,
+                           "hvd_send() and hvd_recv() need a message and a place for the handle, "
+                           "not NULL.");
+    if (status == HVD_OK && message->struct_size != sizeof *message)
+        status = extend_check(&message_kind, message, message->struct_size, error);
+    if (status == HVD_OK)
+        status = submit_message(world->engine, message, is_send, &ticket, error);
+    if (status == HVD_OK) {
+        *ret_handle = ticket_handle(ticket);
+        driver_submitted(&world->driver, (message->flags & HVD_OP_WAITED) != 0);
+    }
+    instance_leave();
+    return status;
+}
+
+hvd_status_t hvd_send(const hvd_message_t *message, hvd_handle_t *ret_handle)
+{
+    return message_submit(message, true, ret_handle);
+}
+
+hvd_status_t hvd_recv(const hvd_message_t *message, hvd_handle_t *ret_handle)
+{
+    return message_submit(message, false, ret_handle);
 }
 
 /* ---- handles ---- */
@@ -100,7 +198,7 @@ static struct ticket *ticket_enter(hvd_handle_t handle, struct world **ret_world
         error_set(instance_error(), HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
         return NULL;
     }
-    struct ticket *ticket = engine_ticket(world->engine, handle);
+    struct ticket *ticket = ticket_find(world->engine, handle);
     if (ticket == NULL) {
         instance_leave();
         error_set(instance_error(), HVD_ERR_INVALID,
@@ -116,18 +214,12 @@ static hvd_status_t ticket_refused(void)
     return hvd_is_initialized() ? HVD_ERR_INVALID : HVD_ERR_NOT_INITIALIZED;
 }
 
-static hvd_status_t ticket_status(const struct ticket *ticket)
-{
-    return (hvd_status_t)atomic_load_explicit(&ticket->state, memory_order_acquire);
-}
-
 static void ticket_ended(struct world *world, struct ticket *ticket, hvd_status_t status,
                          struct error *error)
 {
     if (status != HVD_OK)
-        error_set(error, status, "%s",
-                  ticket->error != NULL ? ticket->error->text : hvd_status_name(status));
-    engine_ticket_seen(world->engine, ticket);
+        error_set(error, status, "%s", ticket_error(ticket));
+    ticket_seen(world->engine, ticket);
 }
 
 hvd_status_t hvd_poll(hvd_handle_t handle)
@@ -139,12 +231,26 @@ hvd_status_t hvd_poll(hvd_handle_t handle)
         return ticket_refused();
     hvd_status_t status = ticket_status(ticket);
     if (status == HVD_IN_PROGRESS)
-        driver_help(
-            &world->driver); /* what it brings is told by the next poll: never done at once */
+        driver_help(&world->driver); /* the next poll reports what it completes: the first poll is
+                                        never done */
     else
         ticket_ended(world, ticket, status, error);
     instance_leave();
     return status;
+}
+
+/* Adds the ranks it waits for, if this rank knows them and the token is free soon. */
+static void wait_timed_out(struct world *world, const struct ticket *ticket, int64_t timeout_ms,
+                           struct error *error)
+{
+    char missing[HVD_ERROR_MAX - 128] = "";
+    if (driver_look_begin(&world->driver, WAIT_LOOK_NS)) {
+        snapshot_missing(world->engine, ticket, os_now_ns(world->os), missing, sizeof missing);
+        driver_look_end(&world->driver);
+    }
+    error_set(error, HVD_ERR_TIMEOUT, "Handle %lld has not ended within %lld ms.%s%s%s",
+              (long long)ticket_handle(ticket), (long long)timeout_ms,
+              missing[0] != '\0' ? " " : "", missing, missing[0] != '\0' ? "." : "");
 }
 
 hvd_status_t hvd_wait(hvd_handle_t handle, int64_t timeout_ms)
@@ -159,11 +265,30 @@ hvd_status_t hvd_wait(hvd_handle_t handle, int64_t timeout_ms)
         status = ticket_status(ticket);
         ticket_ended(world, ticket, status, error);
     } else {
-        error_set(error, status, "Handle %lld has not ended within %lld ms.", (long long)handle,
-                  (long long)timeout_ms);
+        wait_timed_out(world, ticket, timeout_ms, error);
     }
     instance_leave();
     return status;
+}
+
+#define ONLY_WAITS_MAX 64
+
+void hvd_only_waits(const hvd_handle_t *handles, size_t count, const char *where)
+{
+    const struct ticket *tickets[ONLY_WAITS_MAX];
+    struct world *world = instance_enter();
+    if (world == NULL)
+        return;
+    bool is_known = count > 0 && count <= ONLY_WAITS_MAX;
+    for (size_t i = 0; i < count && is_known; i++) {
+        tickets[i] = ticket_find(world->engine, handles[i]);
+        is_known = tickets[i] != NULL;
+    }
+    if (is_known && driver_look_begin(&world->driver, WAIT_LOOK_NS)) {
+        deadlock_claim(world->engine, tickets, (int32_t)count, where != NULL ? where : "");
+        driver_look_end(&world->driver);
+    }
+    instance_leave();
 }
 
 const char *hvd_error(hvd_handle_t handle)
@@ -172,8 +297,7 @@ const char *hvd_error(hvd_handle_t handle)
     struct ticket *ticket = ticket_enter(handle, &world);
     if (ticket == NULL)
         return "";
-    const char *text =
-        ticket_status(ticket) < 0 && ticket->error != NULL ? ticket->error->text : "";
+    const char *text = ticket_error(ticket);
     instance_leave();
     return text;
 }
@@ -185,68 +309,67 @@ void hvd_release(hvd_handle_t handle)
     if (ticket == NULL)
         return;
     if (ticket_status(ticket) != HVD_IN_PROGRESS)
-        engine_ticket_release(world->engine, ticket);
+        ticket_release(world->engine, ticket);
     instance_leave();
 }
 
 /* ---- results ---- */
 
-static struct op *result_enter(hvd_handle_t handle, int32_t index)
+/* The ticket of a completed handle that has such a result, with the world entered. */
+static struct ticket *result_enter(hvd_handle_t handle, int32_t index, struct ticket_result *ret)
 {
     struct world *world = NULL;
     struct ticket *ticket = ticket_enter(handle, &world);
     if (ticket == NULL)
         return NULL;
     bool is_ended = ticket_status(ticket) != HVD_IN_PROGRESS;
-    if (!is_ended || index < 0 || index >= ticket->count) {
+    if (!is_ended || index < 0 || index >= ticket_op_count(ticket)) {
         if (is_ended)
             error_set(instance_error(), HVD_ERR_INVALID, "Handle %lld has %d results, not %d.",
-                      (long long)handle, ticket->count, index);
+                      (long long)handle, ticket_op_count(ticket), index);
         else
             error_set(instance_error(), HVD_ERR_INVALID, "Handle %lld has not ended yet.",
                       (long long)handle);
         instance_leave();
         return NULL;
     }
-    return ticket->ops[index];
+    ticket_result(ticket, index, ret);
+    return ticket;
 }
 
 hvd_status_t hvd_result_shape(hvd_handle_t handle, int32_t index, int32_t *ret_ndim,
                               int64_t ret_shape[HVD_DIMS_MAX])
 {
     instance_error();
-    struct op *op = result_enter(handle, index);
-    if (op == NULL)
+    struct ticket_result result;
+    if (result_enter(handle, index, &result) == NULL)
         return ticket_refused();
-    *ret_ndim = op->ndim;
-    memcpy(ret_shape, op->shape, sizeof op->shape);
-    if (op->ndim > 0 &&
-        (op->kind == HVD_ALLGATHER || op->kind == HVD_ALLTOALL || op->kind == HVD_REDUCESCATTER))
-        ret_shape[0] = op->result_dim0;
+    *ret_ndim = result.ndim;
+    memcpy(ret_shape, result.shape, sizeof result.shape);
     instance_leave();
     return HVD_OK;
 }
 
 void *hvd_result_data(hvd_handle_t handle, int32_t index)
 {
-    struct op *op = result_enter(handle, index);
-    if (op == NULL)
+    struct ticket_result result;
+    if (result_enter(handle, index, &result) == NULL)
         return NULL;
-    void *data = op->result;
     instance_leave();
-    return data;
+    return result.made;
 }
 
 void *hvd_result_take(hvd_handle_t handle, int32_t index)
 {
-    struct op *op = result_enter(handle, index);
-    if (op == NULL)
+    struct ticket_result result;
+    struct ticket *ticket = result_enter(handle, index, &result);
+    if (ticket == NULL)
         return NULL;
-    void *data = op->result;
+    void *data = result.made;
     if (data != NULL && !memory_lend(instance_memory(), data))
         data = NULL; /* it stays with the handle */
     else
-        op->result = NULL;
+        ticket_result_taken(ticket, index);
     instance_leave();
     return data;
 }
@@ -254,30 +377,48 @@ void *hvd_result_take(hvd_handle_t handle, int32_t index)
 hvd_status_t hvd_result_splits(hvd_handle_t handle, int32_t index, int32_t *ret_splits)
 {
     struct error *error = instance_error();
-    struct op *op = result_enter(handle, index);
-    if (op == NULL)
+    struct ticket_result result;
+    if (result_enter(handle, index, &result) == NULL)
         return ticket_refused();
-    bool has_splits = op->recv_splits != NULL;
+    bool has_splits = result.recv_splits != NULL;
     if (has_splits)
-        memcpy(ret_splits, op->recv_splits, (size_t)op->set_size * sizeof *ret_splits);
+        memcpy(ret_splits, result.recv_splits, (size_t)result.recv_count * sizeof *ret_splits);
     else
-        error_set(error, HVD_ERR_INVALID, "Handle %lld is no alltoall that has received splits.",
-                  (long long)handle);
+        error_set(error, HVD_ERR_INVALID,
+                  "Handle %lld is not an alltoall that has received splits.", (long long)handle);
     instance_leave();
     return has_splits ? HVD_OK : HVD_ERR_INVALID;
 }
 
 int32_t hvd_result_rank(hvd_handle_t handle)
 {
-    struct op *op = result_enter(handle, 0);
-    if (op == NULL)
+    struct ticket_result result;
+    struct ticket *ticket = result_enter(handle, 0, &result);
+    if (ticket == NULL)
         return -1;
-    int32_t rank = op->ticket->join_rank;
+    int32_t rank = ticket_answer(ticket);
     instance_leave();
     return rank;
 }
 
 /* ---- process sets ---- */
+
+/* Waits for a change that was submitted with this status. */
+static hvd_status_t set_changed(struct world *world, hvd_status_t status, struct ticket *ticket,
+                                int32_t *ret_id, struct error *error)
+{
+    if (status != HVD_OK)
+        return status;
+    driver_submitted(&world->driver, true);
+    driver_wait(&world->driver, ticket, -1);
+    status = ticket_status(ticket);
+    if (status == HVD_OK)
+        *ret_id = ticket_answer(ticket);
+    else
+        error_set(error, status, "%s", ticket_error(ticket));
+    ticket_release(world->engine, ticket);
+    return status;
+}
 
 static hvd_status_t set_change(struct world *world, const int32_t *ranks, int32_t count,
                                int32_t remove_id, int32_t *ret_id, struct error *error)
@@ -288,19 +429,8 @@ static hvd_status_t set_change(struct world *world, const int32_t *ranks, int32_
                          "Set HOROVOD_DYNAMIC_PROCESS_SETS=1 to allow %s process sets after "
                          "Horovod initialization.",
                          ranks != NULL ? "adding" : "removing");
-    hvd_status_t status = engine_submit_set(world->engine, ranks, count, remove_id, &ticket, error);
-    if (status != HVD_OK)
-        return status;
-    driver_submitted(&world->driver, true);
-    driver_wait(&world->driver, ticket, -1);
-    status = ticket_status(ticket);
-    if (status == HVD_OK)
-        *ret_id = ticket->join_rank;
-    else
-        error_set(error, status, "%s",
-                  ticket->error != NULL ? ticket->error->text : hvd_status_name(status));
-    engine_ticket_release(world->engine, ticket);
-    return status;
+    hvd_status_t status = submit_set_change(world->engine, ranks, count, remove_id, &ticket, error);
+    return set_changed(world, status, ticket, ret_id, error);
 }
 
 hvd_status_t hvd_process_set_add(const int32_t *ranks, int32_t count, int32_t *ret_id)
@@ -321,6 +451,40 @@ hvd_status_t hvd_process_set_add(const int32_t *ranks, int32_t count, int32_t *r
     return status;
 }
 
+hvd_status_t hvd_process_set_open(const int32_t *ranks, int32_t count, int32_t *ret_id)
+{
+    struct error *error = instance_error();
+    struct world *world = instance_enter();
+    if (world == NULL)
+        return error_set(error, HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
+    hvd_status_t status = HVD_OK;
+    if ((ranks == NULL && count > 0) || ret_id == NULL)
+        status = error_set(error, HVD_ERR_INVALID,
+                           "hvd_process_set_open() needs ranks and a place for the id, not NULL.");
+    if (status == HVD_OK)
+        status = sets_check(world->engine, ranks, count, error);
+    struct ticket *ticket = NULL;
+    if (status == HVD_OK)
+        status = submit_set_open(world->engine, ranks, count, &ticket, error);
+    status = set_changed(world, status, ticket, ret_id, error);
+    instance_leave();
+    return status;
+}
+
+hvd_status_t hvd_process_set_close(int32_t id)
+{
+    struct error *error = instance_error();
+    struct world *world = instance_enter();
+    if (world == NULL)
+        return error_set(error, HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
+    int32_t closed = -1;
+    struct ticket *ticket = NULL;
+    hvd_status_t status = submit_set_close(world->engine, id, &ticket, error);
+    status = set_changed(world, status, ticket, &closed, error);
+    instance_leave();
+    return status;
+}
+
 hvd_status_t hvd_process_set_remove(int32_t id)
 {
     struct error *error = instance_error();
@@ -336,16 +500,6 @@ hvd_status_t hvd_process_set_remove(int32_t id)
     return status;
 }
 
-/* The record of a live set with the submit lock held; NULL and not held otherwise. */
-static const struct set_record *record_lock(struct engine *engine, int32_t id)
-{
-    pthread_mutex_lock(&engine->submit_lock);
-    if (id >= 0 && id < HVD_PROCESS_SETS_MAX && engine->records[id].is_live)
-        return &engine->records[id];
-    pthread_mutex_unlock(&engine->submit_lock);
-    return NULL;
-}
-
 static hvd_status_t set_query(int32_t id, int32_t *ret_rank, int32_t *ret_size, int32_t *ret_ranks)
 {
     struct error *error = instance_error();
@@ -353,27 +507,11 @@ static hvd_status_t set_query(int32_t id, int32_t *ret_rank, int32_t *ret_size, 
     if (world == NULL)
         return error_set(error, HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
     hvd_status_t status = HVD_OK;
-    const struct set_record *record = record_lock(world->engine, id);
-    if (record == NULL) {
+    if (!sets_get(world->engine, id, ret_rank, ret_size, ret_ranks))
         status = error_set(error, HVD_ERR_INVALID,
                            "Process set does not exist or has not been registered.");
-    } else {
-        int32_t rank = -1;
-        for (int32_t i = 0; i < record->count; i++) {
-            if (record->ranks[i] == world->place.rank)
-                rank = i;
-            if (ret_ranks != NULL)
-                ret_ranks[i] = record->ranks[i];
-        }
-        if (ret_size != NULL)
-            *ret_size = record->count;
-        if (ret_rank != NULL)
-            *ret_rank = rank;
-        pthread_mutex_unlock(&world->engine->submit_lock);
-        if (ret_rank != NULL && rank < 0)
-            status =
-                error_set(error, HVD_ERR_ABORTED, "Process is not part of provided process set.");
-    }
+    else if (ret_rank != NULL && *ret_rank < 0)
+        status = error_set(error, HVD_ERR_ABORTED, "Process is not part of provided process set.");
     instance_leave();
     return status;
 }
@@ -393,33 +531,24 @@ hvd_status_t hvd_process_set_ranks(int32_t id, int32_t *ret_ranks)
     return set_query(id, NULL, NULL, ret_ranks);
 }
 
-static int32_t sets_list(int32_t *ret_ids)
+static int32_t set_ids(int32_t *ret_ids)
 {
     struct world *world = instance_enter();
-    int32_t count = 0;
     if (world == NULL)
         return 0;
-    pthread_mutex_lock(&world->engine->submit_lock);
-    for (int32_t id = 0; id < HVD_PROCESS_SETS_MAX; id++) {
-        if (!world->engine->records[id].is_live)
-            continue;
-        if (ret_ids != NULL)
-            ret_ids[count] = id;
-        count++;
-    }
-    pthread_mutex_unlock(&world->engine->submit_lock);
+    int32_t count = sets_list(world->engine, ret_ids);
     instance_leave();
     return count;
 }
 
 int32_t hvd_process_set_count(void)
 {
-    return sets_list(NULL);
+    return set_ids(NULL);
 }
 
 void hvd_process_set_ids(int32_t *ret_ids)
 {
-    sets_list(ret_ids);
+    set_ids(ret_ids);
 }
 
 /* ---- memory ---- */
@@ -429,8 +558,9 @@ void *hvd_alloc(size_t bytes)
     struct world *world = instance_enter();
     if (world == NULL)
         return NULL;
-    void *ptr = world->shm != NULL ? shm_heap_alloc(world->shm, bytes)
-                                   : memory_alloc(instance_memory(), bytes);
+    struct transport *sight = world->links.sight;
+    void *ptr = sight != NULL ? sight->ops->memory->alloc(sight, bytes)
+                              : memory_alloc(instance_memory(), bytes);
     instance_leave();
     return ptr;
 }
@@ -438,8 +568,9 @@ void *hvd_alloc(size_t bytes)
 void hvd_free(void *ptr)
 {
     struct world *world = instance_enter();
-    if (world != NULL && world->shm != NULL)
-        shm_heap_free(world->shm, ptr); /* minds its own only */
+    struct transport *sight = world != NULL ? world->links.sight : NULL;
+    if (sight != NULL)
+        sight->ops->memory->free(sight, ptr); /* minds its own only */
     if (world != NULL)
         instance_leave();
     memory_free(instance_memory(), ptr);
@@ -451,7 +582,9 @@ hvd_status_t hvd_register(void *ptr, size_t bytes)
     struct world *world = instance_enter();
     if (world == NULL)
         return error_set(error, HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
-    hvd_status_t status = world->shm != NULL ? shm_register(world->shm, ptr, bytes, error) : HVD_OK;
+    struct transport *sight = world->links.sight;
+    hvd_status_t status =
+        sight != NULL ? sight->ops->memory->add(sight, ptr, bytes, error) : HVD_OK;
     instance_leave();
     return status;
 }
@@ -462,7 +595,8 @@ hvd_status_t hvd_unregister(void *ptr)
     struct world *world = instance_enter();
     if (world == NULL)
         return error_set(error, HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
-    hvd_status_t status = world->shm != NULL ? shm_unregister(world->shm, ptr, error) : HVD_OK;
+    struct transport *sight = world->links.sight;
+    hvd_status_t status = sight != NULL ? sight->ops->memory->remove(sight, ptr, error) : HVD_OK;
     instance_leave();
     return status;
 }
@@ -472,7 +606,8 @@ bool hvd_is_shared(const void *ptr, size_t bytes)
     struct world *world = instance_enter();
     if (world == NULL)
         return false;
-    bool is_arena = world->shm != NULL && shm_offset(world->shm, ptr, bytes) != UINT64_MAX;
+    struct transport *sight = world->links.sight;
+    bool is_arena = sight != NULL && sight->ops->memory->holds(sight, ptr, bytes);
     instance_leave();
     return is_arena;
 }
@@ -484,6 +619,7 @@ hvd_status_t hvd_timeline_start(const char *path, bool mark_cycles)
     struct error *error = instance_error();
     struct world *world = instance_enter();
     hvd_status_t status = HVD_OK;
+    char own[CONFIG_TEXT_MAX + 16];
     if (world == NULL)
         return error_set(error, HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
     if (path == NULL || path[0] == '\0')
@@ -491,8 +627,11 @@ hvd_status_t hvd_timeline_start(const char *path, bool mark_cycles)
     else if (world->config.timeline[0] == '\0')
         status = error_set(error, HVD_ERR_CONFIG,
                            "Set HOROVOD_TIMELINE=DYNAMIC to enable dynamic timeline usage.");
-    else if (world->engine->timeline != NULL)
-        status = timeline_start(world->engine->timeline, path, mark_cycles, error);
+    else if (!timeline_path(path, world->place.rank, own, sizeof own))
+        status = error_set(error, HVD_ERR_INVALID,
+                           "The name of the timeline is too long: %.100s...", path);
+    else if (engine_timeline(world->engine) != NULL)
+        status = timeline_start(engine_timeline(world->engine), own, mark_cycles, error);
     instance_leave();
     return status;
 }
@@ -503,37 +642,49 @@ hvd_status_t hvd_timeline_stop(void)
     struct world *world = instance_enter();
     if (world == NULL)
         return error_set(error, HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
-    if (world->engine->timeline != NULL)
-        timeline_stop(world->engine->timeline);
+    if (engine_timeline(world->engine) != NULL)
+        timeline_stop(engine_timeline(world->engine));
     instance_leave();
     return HVD_OK;
 }
 
 /* ---- counters ---- */
 
-void hvd_stats(hvd_stats_t *ret)
+/* A caller that did not set struct_size has the struct of the first header. */
+#define STATS_FIRST_BYTES (offsetof(hvd_stats_t, sleeps) + sizeof(uint64_t))
+
+static void stats_read(struct world *world, hvd_stats_t *ret)
 {
-    size_t size = ret->struct_size;
-    struct world *world = instance_enter();
-    memset(ret, 0, sizeof *ret);
-    ret->struct_size = size;
-    if (world == NULL)
+    uint64_t live = 0, messages = 0, bytes = 0;
+    if (!driver_look_begin(&world->driver, INT64_MAX / 2))
         return;
-    uint64_t live = 0, messages = 0;
-    pthread_mutex_lock(&world->driver.token);
-    *ret = world->engine->stats;
-    if (world->shm != NULL)
-        shm_transport(world->shm)
-            ->ops->counters(shm_transport(world->shm), &messages, &ret->shm_bytes);
-    for (int32_t i = 0; i < world->engine->options.transport_count; i++) {
-        struct transport *t = world->engine->options.transports[i];
-        if (world->shm == NULL || t != shm_transport(world->shm))
-            t->ops->counters(t, &messages, &ret->net_bytes);
+    *ret = *engine_stats(world->engine);
+    int32_t count = 0;
+    struct transport *const *transports = engine_transports(world->engine, &count);
+    for (int32_t i = 0; i < count; i++) {
+        struct transport *t = transports[i];
+        t->ops->counters(t, &messages, &bytes);
+        *(t == world->links.sight ? &ret->shm_bytes : &ret->net_bytes) += bytes;
     }
-    pthread_mutex_unlock(&world->driver.token);
-    ret->struct_size = size;
+    driver_look_end(&world->driver);
     os_host_alloc_counts(&live, &ret->allocations);
     ret->sleeps = atomic_load(&world->driver.sleeps);
     ret->wakeups = atomic_load(&world->driver.wakeups);
-    instance_leave();
+}
+
+void hvd_stats(hvd_stats_t *ret)
+{
+    hvd_stats_t known = {0};
+    struct world *world = instance_enter();
+    if (world != NULL) {
+        stats_read(world, &known);
+        instance_leave();
+    }
+    known.struct_size = ret->struct_size;
+    size_t size = ret->struct_size != 0 ? ret->struct_size : STATS_FIRST_BYTES;
+    if (size > EXTEND_MAX)
+        size = STATS_FIRST_BYTES;
+    if (size > sizeof known)
+        memset((char *)ret + sizeof known, 0, size - sizeof known);
+    memcpy(ret, &known, size < sizeof known ? size : sizeof known);
 }

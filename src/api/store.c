@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* store.c - the store of wire/store.h for other programs; see horovod/hvd_store.h.
  *
- * A server has one thread that drives it; `lock` keeps it apart from hvd_store_server_listen().
- * Nothing here touches the engine or needs hvd_init().
- * Thread: any.  Owner: the caller.  Start reading at hvd_store_server_start(). */
+ * A server has one thread that drives it; `lock` serialises it with hvd_store_server_listen(). This
+ * file does not use the engine and does not need hvd_init(). Thread: any.  Owner: the caller.
+ * Start reading at hvd_store_server_start(). */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -14,7 +14,7 @@
 
 #define NS_PER_MS      INT64_C(1000000)
 #define POLL_NS        (100 * NS_PER_MS)
-#define ANSWER_MS      INT64_C(30000) /* for a question that waits for nothing but the network */
+#define ANSWER_MS      INT64_C(30000) /* for a request that waits only for the network */
 #define TIMEOUT_MS_MAX INT64_C(86400000)
 
 struct hvd_store_server {
@@ -24,6 +24,7 @@ struct hvd_store_server {
     int poll_fd;
     void *thread;
     _Atomic bool is_stopping;
+    int32_t pid; /* whose thread it is */
 };
 
 struct hvd_store_client {
@@ -82,6 +83,7 @@ hvd_status_t hvd_store_server_start(const char *address, const uint8_t key[HVD_S
     if (s == NULL)
         return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
     s->os = os;
+    s->pid = os->pid(os->ctx);
     s->poll_fd = -1;
     pthread_mutex_init(&s->lock, NULL);
     hvd_status_t status = store_server_create(os, address, key, &s->server, ret_address, error);
@@ -109,6 +111,8 @@ void hvd_store_server_stop(hvd_store_server_t *s)
     if (s == NULL)
         return;
     const struct os *os = s->os;
+    if (os->pid(os->ctx) != s->pid)
+        return; /* a forked child: it has neither the thread nor the poller */
     atomic_store(&s->is_stopping, true);
     if (s->thread != NULL)
         os->thread_join(os->ctx, s->thread);
@@ -153,6 +157,12 @@ hvd_status_t hvd_store_get(hvd_store_client_t *c, const char *scope, const char 
     return store_client_get(c->client, scope, key, is_waiting,
                             deadline_ns(os_host(), is_waiting ? timeout_ms : ANSWER_MS), ret_bytes,
                             ret_n, instance_error());
+}
+
+hvd_status_t hvd_store_delete(hvd_store_client_t *c, const char *scope, int64_t timeout_ms)
+{
+    return store_client_delete(c->client, scope, deadline_ns(os_host(), timeout_ms),
+                               instance_error());
 }
 
 void hvd_store_free(void *bytes)

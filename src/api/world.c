@@ -2,91 +2,27 @@
 /* world.c - see world.h. */
 #include "api/world.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-#include "backend/mpi/mpi_backend.h"
+#include "api/meet.h"
+#include "backend/backends.h"
 #include "base/codec.h"
+#include "base/machine.h"
 #include "base/sha256.h"
 #include "engine/timeline.h"
-#include "transport/mpi/mpi.h"
-#include "transport/shm/shm.h"
-#include "transport/tcp/tcp.h"
+#include "wire/cause.h"
 #include "wire/key.h"
 #include "wire/store.h"
 
-#define BLOB_MAX       (64u << 10)
-#define SHUTDOWN_MS    10000
-#define SERVER_POLL_NS 100000000
-#define HANDOVER_NS    20000000           /* between two looks for the file with the key */
-#define DIAL_NS        (2LL * 1000000000) /* for what a file says, which may be out of date */
+#define BLOB_MAX      (64u << 10)
+#define SHUTDOWN_MS   10000
+#define LAST_WORDS_NS 1000000000LL /* for the token */
 
-/* ---- what ranks tell each other at the start ---- */
+_Static_assert(ENGINE_TRANSPORTS_MAX >= TRANSPORTS_MAX, "the engine drives all that are open");
 
-static void endpoint_put(struct writer *w, const struct endpoint *e)
-{
-    put_u32(w, (uint32_t)e->rank);
-    put_u32(w, (uint32_t)e->pid);
-    put_text(w, e->host_id);
-    put_text(w, e->host_name);
-    put_text(w, e->unix_name);
-    put_u16(w, e->tcp_port);
-    put_u8(w, e->address_count);
-    for (int i = 0; i < e->address_count; i++)
-        put_bytes(w, e->addresses[i], 16);
-}
-
-static bool endpoint_get(struct reader *r, struct endpoint *ret)
-{
-    memset(ret, 0, sizeof *ret);
-    ret->rank = (int32_t)get_u32(r);
-    ret->pid = (int32_t)get_u32(r);
-    get_text(r, ret->host_id, sizeof ret->host_id);
-    get_text(r, ret->host_name, sizeof ret->host_name);
-    get_text(r, ret->unix_name, sizeof ret->unix_name);
-    ret->tcp_port = get_u16(r);
-    ret->address_count = get_u8(r);
-    if (r->bad || ret->address_count > sizeof ret->addresses / sizeof ret->addresses[0])
-        return false;
-    for (int i = 0; i < ret->address_count; i++)
-        get_bytes(r, ret->addresses[i], 16);
-    return !r->bad;
-}
-
-/* Settings that all ranks must share are rank 0's. */
-static void tunables_put(struct writer *w, const struct config *c)
-{
-    put_i64(w, c->fusion_threshold_bytes);
-    put_f64(w, c->cycle_time_ms);
-    put_i64(w, c->cache_capacity);
-    put_i64(w, c->tcp_flows);
-    put_i64(w, c->cma);
-    put_u8(w, c->disable_group_fusion);
-    put_u8(w, c->plan_disable);
-    put_u8(w, c->hierarchical_allreduce);
-    put_text(w, c->algorithm);
-    put_i64(w, c->stall_check_time_s);
-    put_text(w, c->cpu_operations);
-}
-
-static bool tunables_get(struct reader *r, struct config *ret)
-{
-    ret->fusion_threshold_bytes = get_i64(r);
-    ret->cycle_time_ms = get_f64(r);
-    ret->cache_capacity = get_i64(r);
-    ret->tcp_flows = get_i64(r);
-    ret->cma = get_i64(r);
-    ret->disable_group_fusion = get_u8(r) != 0;
-    ret->plan_disable = get_u8(r) != 0;
-    ret->hierarchical_allreduce = get_u8(r) != 0;
-    get_text(r, ret->algorithm, sizeof ret->algorithm);
-    ret->stall_check_time_s = get_i64(r);
-    get_text(r, ret->cpu_operations, sizeof ret->cpu_operations);
-    return !r->bad;
-}
+/* ---- what ranks send each other at the start ---- */
 
 static void sets_put(struct writer *w, const hvd_config_t *e)
 {
@@ -106,41 +42,44 @@ static size_t blob_write(const struct world *world, const struct endpoint *self,
     writer_init(&w, bytes, BLOB_MAX);
     endpoint_put(&w, self);
     put_u32(&w, (uint32_t)world->place.local_size);
-    tunables_put(&w, &world->config);
+    config_share(&world->config, &w);
     sets_put(&w, e);
     return w.bad ? 0 : w.used;
 }
 
 /* Compares this rank's process sets with another's; both are the tail of a blob. */
+/* Reads the next number of both; are they equal? */
+static bool is_next_equal(struct reader *a, struct reader *b, uint32_t *ret_a, uint32_t *ret_b)
+{
+    *ret_a = get_u32(a);
+    *ret_b = get_u32(b);
+    return *ret_a == *ret_b;
+}
+
 static hvd_status_t sets_compare(const uint8_t *mine, size_t mine_n, const uint8_t *theirs,
                                  size_t theirs_n, int32_t rank, struct error *error)
 {
     struct reader a, b;
     reader_init(&a, mine, mine_n);
     reader_init(&b, theirs, theirs_n);
-    uint32_t count = get_u32(&a), other = get_u32(&b);
-    if (count != other)
+    uint32_t count, other, size, x, y;
+    if (!is_next_equal(&a, &b, &count, &other))
         return error_set(error, HVD_ERR_INVALID,
                          "Different ranks tried to set up mismatching numbers of process sets: %u "
                          "here, %u on rank %d.",
                          count, other, rank);
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t size = get_u32(&a), other_size = get_u32(&b);
-        if (size != other_size)
+        if (!is_next_equal(&a, &b, &size, &other))
             return error_set(error, HVD_ERR_INVALID,
                              "Attempted to register process set with mismatching size on different "
-                             "ranks: set %u has %u "
-                             "ranks here, %u on rank %d.",
-                             i, size, other_size, rank);
-        for (uint32_t k = 0; k < size; k++) {
-            uint32_t x = get_u32(&a), y = get_u32(&b);
-            if (x != y)
+                             "ranks: set %u has %u ranks here, %u on rank %d.",
+                             i, size, other, rank);
+        for (uint32_t k = 0; k < size; k++)
+            if (!is_next_equal(&a, &b, &x, &y))
                 return error_set(error, HVD_ERR_INVALID,
                                  "Attempted to register process set with mismatching values on "
-                                 "different ranks: set %u "
-                                 "has %u here, %u on rank %d.",
+                                 "different ranks: set %u has %u here, %u on rank %d.",
                                  i, x, y, rank);
-        }
     }
     return a.bad || b.bad
                ? error_set(error, HVD_ERR_CORRUPT, "Rank %d sent a malformed introduction.", rank)
@@ -157,11 +96,12 @@ static hvd_status_t blobs_read(struct world *world, const uint8_t *blobs, const 
     for (int32_t pass = 0; pass < 2; pass++)
         for (int32_t i = 0; i < world->place.size; i++) {
             struct reader r;
-            struct config ignored, *tunables = i == 0 && pass == 0 ? &world->config : &ignored;
             reader_init(&r, blobs + offsets[i], offsets[i + 1] - offsets[i]);
             bool is_sane = endpoint_get(&r, &world->endpoints[i]);
             int32_t local_size = (int32_t)get_u32(&r);
-            is_sane = is_sane && tunables_get(&r, tunables) && world->endpoints[i].rank == i;
+            bool is_first = i == 0 && pass == 0; /* settings that all share are rank 0's */
+            is_sane = is_sane && world->endpoints[i].rank == i &&
+                      (is_first ? config_adopt(&world->config, &r) : config_share_skip(&r));
             if (!is_sane)
                 return error_set(error, HVD_ERR_CORRUPT, "Rank %d sent a malformed introduction.",
                                  i);
@@ -180,266 +120,162 @@ static hvd_status_t blobs_read(struct world *world, const uint8_t *blobs, const 
     return HVD_OK;
 }
 
-/* ---- the rendezvous ---- */
+/* ---- meeting: what meet.c calls ---- */
 
-static void *serve(void *arg)
+static hvd_status_t open_links(struct world *world, struct endpoint *self, struct error *error);
+static hvd_status_t allocate(struct world *world, struct error *error);
+static hvd_status_t build(struct world *world, const hvd_config_t *e, struct error *error);
+static void dismantle(struct world *world);
+
+/* Closes what was opened, as another rank or size, for a generation that ended before it began. */
+static void unprepare(struct world *world)
 {
-    struct world *world = arg;
     const struct os *os = world->os;
-    int poll_fd = os->poll_create(os->ctx);
-    os->poll_add(os->ctx, poll_fd, store_server_poll_fd(world->server), NULL, false);
-    while (!atomic_load(&world->is_server_stopping)) {
-        struct os_event event;
-        os->poll_wait(os->ctx, poll_fd, &event, 1, SERVER_POLL_NS);
-        store_server_progress(world->server, os_now_ns(os));
-    }
-    os->close(os->ctx, poll_fd);
-    return NULL;
+    links_destroy(&world->links);
+    memset(&world->links, 0, sizeof world->links);
+    os_free(os, world->endpoints);
+    world->endpoints = NULL;
+    if (world->poll_fd >= 0)
+        os->close(os->ctx, world->poll_fd);
+    world->poll_fd = -1;
+    world->is_open = false;
 }
 
-/* Rank 0's own addresses, as it offers them to its peers; one that fails is left out. */
-static hvd_status_t listen_own(struct world *world, const struct endpoint *self, uint16_t port,
-                               char *ret_list, size_t bytes, struct error *error)
+/* Rank 0 of a world that serves itself opens its transports before any rank can meet. */
+static hvd_status_t prepare(struct world *world, struct error *error)
 {
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    const char *range = world->config.port_range;
-    struct error trouble;
-    size_t used = 0;
-    error_clear(&trouble);
-    for (int i = 0; i < self->address_count; i++) {
-        const uint8_t *raw = self->addresses[i];
-        bool is_v4 = memcmp(raw, mapped, sizeof mapped) == 0;
-        char text[INET6_ADDRSTRLEN] = "", ports[8], wanted[96], address[256];
-        inet_ntop(is_v4 ? AF_INET : AF_INET6, is_v4 ? raw + 12 : raw, text, sizeof text);
-        snprintf(ports, sizeof ports, "%d", port);
-        snprintf(wanted, sizeof wanted, is_v4 ? "%s:%s" : "[%s]:%s", text,
-                 port == 0 && range[0] != '\0' ? range : ports);
-        hvd_status_t status = world->server == NULL
-                                  ? store_server_create(world->os, wanted, world->key,
-                                                        &world->server, address, &trouble)
-                                  : store_server_listen(world->server, wanted, address, &trouble);
-        if (status != HVD_OK || used + strlen(address) + 2 > bytes)
-            continue;
-        used +=
-            (size_t)snprintf(ret_list + used, bytes - used, "%s%s", used > 0 ? "," : "", address);
+    hvd_status_t status = HVD_OK;
+    if (world->endpoints == NULL)
+        status = allocate(world, error);
+    if (status == HVD_OK && !world->is_open) {
+        world->is_open = true;
+        status = open_links(world, &world->self, error);
     }
-    if (world->server == NULL)
-        return error_set(error, trouble.status != HVD_OK ? trouble.status : HVD_ERR_LINK,
-                         "Rank 0 could not listen for the others: %.500s", trouble.text);
-    return HVD_OK;
+    return status;
 }
 
-static hvd_status_t listen_here(struct world *world, struct error *error)
+static hvd_status_t introduce(struct world *world, struct error *error)
 {
-    uint8_t raw[16];
-    char address[256];
-    struct bootstrap *place = &world->place;
-    /* Whoever finds the address in a file may find any; nobody else can have taken a random one. */
-    if (world->handover[0] != '\0' && !place->is_rendezvous_own) {
-        int rc = world->os->random(world->os->ctx, raw, sizeof raw);
-        if (rc < 0)
-            return error_set_os(error, rc, "No random bytes for a rendezvous");
-        int n = snprintf(place->rendezvous, sizeof place->rendezvous, "unix:horovod-");
-        for (size_t i = 0; i < sizeof raw; i++)
-            snprintf(place->rendezvous + n + 2 * i, 3, "%02x", raw[i]);
-    }
-    return store_server_create(world->os, place->rendezvous, world->key, &world->server, address,
-                               error);
-}
-
-static hvd_status_t serve_begin(struct world *world, const struct endpoint *self,
-                                struct error *error)
-{
-    struct bootstrap *place = &world->place;
-    if (!place->is_self_served || place->rank != 0 || place->size == 1)
-        return HVD_OK;
-    bool is_here = place->is_rendezvous_own || place->local_size == place->size;
-    bool is_filed = world->handover[0] != '\0';
-    hvd_status_t status = is_here ? listen_here(world, error)
-                                  : listen_own(world, self, is_filed ? 0 : place->port,
-                                               place->rendezvous, sizeof place->rendezvous, error);
-    if (status == HVD_OK && is_filed)
-        status = handover_write(world->os, world->handover, world->key, place->rendezvous, error);
+    hvd_status_t status = prepare(world, error);
     if (status != HVD_OK)
         return status;
-    int started = world->os->thread_start(world->os->ctx, serve, world, "horovod-store",
-                                          &world->server_thread);
-    return started < 0
-               ? error_set_os(error, started, "Could not start the thread of the rendezvous")
-               : HVD_OK;
+    if (world->blob == NULL)
+        world->blob = os_alloc(world->os, BLOB_MAX);
+    if (world->blob == NULL)
+        return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
+    world->blob_bytes = blob_write(world, &world->self, world->explicit_config, world->blob);
+    return world->blob_bytes > 0 ? HVD_OK
+                                 : error_set(error, HVD_ERR_LIMIT,
+                                             "The process sets take more than %u bytes.", BLOB_MAX);
 }
 
-static hvd_status_t dial_by_file(struct world *world, int64_t deadline_ns,
-                                 struct store_client **ret, struct error *error)
+static hvd_status_t on_joined(void *ctx, const struct store_generation *g, const void **ret_blob,
+                              size_t *ret_n, struct error *error)
+{
+    struct world *world = ctx;
+    struct bootstrap before = world->place;
+    meet_enter(world, g);
+    if (world->is_open && (before.rank != world->place.rank || before.size != world->place.size ||
+                           before.local_size != world->place.local_size))
+        unprepare(world);
+    hvd_status_t status = introduce(world, error);
+    *ret_blob = world->blob;
+    *ret_n = world->blob_bytes;
+    return status;
+}
+
+static hvd_status_t on_exchanged(void *ctx, const struct store_generation *g, const uint8_t *blobs,
+                                 const size_t *offsets, struct error *error)
+{
+    struct world *world = ctx;
+    (void)g;
+    hvd_status_t status = blobs_read(world, blobs, offsets, error);
+    if (world->place.rank == 0)
+        handover_remove(world->os, world->handover);
+    return status == HVD_OK ? build(world, world->explicit_config, error) : status;
+}
+
+/* The generation did not connect: nothing of it may remain when the next one is joined. */
+static void on_unlinked(void *ctx)
+{
+    struct world *world = ctx;
+    if (meet_is_elastic(world))
+        dismantle(world);
+}
+
+/* A world of one, or one whose ranks met through MPI. */
+static hvd_status_t meet_without_store(struct world *world, struct error *error)
 {
     const struct os *os = world->os;
-    char address[HANDOVER_ADDRESS_MAX];
-    bool was_found = false;
-    struct error trouble;
-    while (os_now_ns(os) < deadline_ns) {
-        error_clear(&trouble);
-        hvd_status_t status = handover_read(os, world->handover, world->key, address, &trouble);
-        if (status != HVD_OK && status != HVD_AGAIN)
-            return error_set(error, status, "%s", trouble.text);
-        if (status == HVD_OK) {
-            int64_t limit_ns = os_now_ns(os) + DIAL_NS;
-            was_found = true;
-            status =
-                store_client_open(os, address, world->key, world->epoch, world->place.rank,
-                                  limit_ns < deadline_ns ? limit_ns : deadline_ns, ret, &trouble);
-            if (status == HVD_OK)
-                return HVD_OK;
-        }
-        os->sleep_ns(os->ctx, HANDOVER_NS);
-    }
-    return error_set(error, HVD_ERR_TIMEOUT,
-                     "%s started %d ranks, but after %lld s rank 0 %s. It leaves the job key and "
-                     "its address in %s; %sdid it start? %.400s",
-                     world->place.source, world->place.size, (long long)world->config.timeout_s,
-                     was_found ? "does not answer" : "has not been heard of", world->handover,
-                     world->place.local_size == world->place.size
-                         ? ""
-                         : "if that is no folder shared by all hosts, set HOROVOD_KEY_FILE and "
-                           "HOROVOD_RENDEZVOUS; ",
-                     was_found ? trouble.text : "");
-}
-
-static hvd_status_t dial(struct world *world, int64_t deadline_ns, struct store_client **ret,
-                         struct error *error)
-{
-    if (world->handover[0] != '\0' && world->place.rank != 0)
-        return dial_by_file(world, deadline_ns, ret, error);
-    return store_client_open(world->os, world->place.rendezvous, world->key, world->epoch,
-                             world->place.rank, deadline_ns, ret, error);
-}
-
-/* Where rank 0 serves, who starts a second life early may still reach the store of its first, which
- * then closes; so a lost connection is no end. */
-static hvd_status_t exchange(struct world *world, const uint8_t *mine, size_t n,
-                             int64_t deadline_ns, uint8_t **ret_blobs, size_t *ret_offsets,
-                             struct error *error)
-{
-    const struct os *os = world->os;
-    bool may_return = world->place.is_self_served && world->place.rank != 0;
-    struct store_client *client = NULL;
-    struct error trouble;
-    hvd_status_t status;
-    if (world->mpi_lib != NULL)
-        return mpi_world_exchange(os, world->mpi_lib, world->mpi_comm, &world->place, mine, n,
-                                  deadline_ns, ret_blobs, ret_offsets, error);
-    for (;;) {
-        error_clear(&trouble);
-        status = dial(world, deadline_ns, &client, &trouble);
-        if (status == HVD_OK)
-            status = store_client_exchange(client, "world", world->epoch, world->place.rank,
-                                           world->place.size, mine, n, deadline_ns, ret_blobs,
-                                           ret_offsets, &trouble);
-        if (status == HVD_OK) {
-            world->client = client;
-            return HVD_OK;
-        }
-        store_client_close(client);
-        client = NULL;
-        if (status != HVD_ERR_LINK || !may_return || os_now_ns(os) >= deadline_ns)
-            break;
-        os->sleep_ns(os->ctx, HANDOVER_NS);
-    }
-    return error_set(error, status, "%s", trouble.text);
-}
-
-static hvd_status_t meet(struct world *world, const struct endpoint *self,
-                         const hvd_config_t *explicit_config, struct error *error)
-{
-    const struct os *os = world->os;
-    int32_t size = world->place.size;
     int64_t deadline_ns = os_now_ns(os) + world->config.timeout_s * 1000000000LL;
-    uint8_t *mine = os_alloc(os, BLOB_MAX), *blobs = NULL;
-    size_t *offsets = os_alloc(os, ((size_t)size + 1) * sizeof *offsets);
-    hvd_status_t status = HVD_ERR_NO_MEMORY;
-    if (mine == NULL || offsets == NULL)
-        goto done;
-    size_t n = blob_write(world, self, explicit_config, mine);
-    if (n == 0) {
-        status =
-            error_set(error, HVD_ERR_LIMIT, "The process sets take more than %u bytes.", BLOB_MAX);
-        goto done;
-    }
-    if (size == 1) {
-        offsets[1] = n;
-        status = blobs_read(world, mine, offsets, error);
-        goto done;
-    }
-    status = exchange(world, mine, n, deadline_ns, &blobs, offsets, error);
+    uint8_t *blobs = NULL;
+    world->epoch = 1; /* MPI's key is new for each world: nothing else has to distinguish them */
+    hvd_status_t status = introduce(world, error);
+    size_t *offsets = os_alloc(os, ((size_t)world->place.size + 1) * sizeof *offsets);
+    if (status == HVD_OK && offsets == NULL)
+        status = error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
+    if (status == HVD_OK && world->mpi_lib != NULL && world->place.size > 1)
+        status = mpi_world_exchange(os, world->mpi_lib, world->mpi_comm, &world->place, world->blob,
+                                    world->blob_bytes, deadline_ns, &blobs, offsets, error);
+    else if (status == HVD_OK)
+        offsets[1] = world->blob_bytes;
     if (status == HVD_OK)
-        status = blobs_read(world, blobs, offsets, error);
-done:
+        status = blobs_read(world, blobs != NULL ? blobs : world->blob, offsets, error);
     os_free(os, blobs);
     os_free(os, offsets);
-    os_free(os, mine);
-    return status == HVD_ERR_NO_MEMORY ? error_set(error, status, "Out of memory.") : status;
+    return status == HVD_OK ? build(world, world->explicit_config, error) : status;
+}
+
+static void open_cause(struct world *world, bool is_again);
+static void report_cause(const struct world *world, int32_t culprit, const char *text);
+
+/* Some ranks never arrived: what to check, and for horovodrun, which rank the others waited for. */
+static void explain_missing(struct world *world, struct error *error)
+{
+    const char *summary = NULL;
+    const struct error given = *error;
+    int32_t rank = store_missing_rank(given.text, &summary);
+    if (rank < 0)
+        return;
+    error_clear(error);
+    error_set(
+        error, given.status,
+        "hvd.init() waited %lld s (HOROVOD_GLOO_TIMEOUT_SECONDS) for all ranks: %.600s. Check "
+        "the output of the missing ranks: a rank may have failed, may do slow work before "
+        "hvd.init(), or its machine may not reach %.200s.",
+        (long long)world->config.timeout_s, summary,
+        world->place.rendezvous[0] != '\0' ? world->place.rendezvous : "rank 0");
+    open_cause(world, false);
+    report_cause(world, rank, error->text);
+}
+
+static hvd_status_t meet(struct world *world, const struct tenure *tenure, struct error *error)
+{
+    const hvd_config_t *e = world->explicit_config;
+    const struct meeting_ops ops = {
+        .introduce = on_joined, .connect = on_exchanged, .tear_down = on_unlinked};
+    uint64_t least = e != NULL && e->epoch != 0 ? e->epoch : (uint64_t)world->config.epoch;
+    bool is_serving = world->place.is_self_served && world->place.rank == 0;
+    if (world->mpi_lib != NULL || (world->place.size == 1 && world->config.worker[0] == '\0'))
+        return meet_without_store(world, error);
+    hvd_status_t status = is_serving ? prepare(world, error) : HVD_OK;
+    if (status == HVD_OK)
+        status = meet_serve(world, &world->self, error);
+    if (status == HVD_OK)
+        status = meet_run(world, tenure, least, &ops, error);
+    if (status == HVD_ERR_TIMEOUT)
+        explain_missing(world, error);
+    if (is_serving)
+        handover_remove(world->os, world->handover);
+    return status;
 }
 
 /* ---- links ---- */
 
-static void number_hosts(struct world *world)
-{
-    int32_t count = 0;
-    for (int32_t i = 0; i < world->place.size; i++) {
-        int32_t known = -1;
-        for (int32_t k = 0; k < i && known < 0 && world->shm != NULL; k++)
-            if (strcmp(world->endpoints[k].host_id, world->endpoints[i].host_id) == 0)
-                known = world->host[k];
-        world->host[i] = known >= 0 ? known : count++;
-        snprintf(world->peer_names[i], sizeof world->peer_names[i], "rank %d (pid %d on %.48s)", i,
-                 world->endpoints[i].pid, world->endpoints[i].host_name);
-    }
-}
-
 static const char *peer_name(void *ctx, int32_t rank)
 {
     struct world *world = ctx;
-    return world->peer_names[rank];
-}
-
-static hvd_status_t connect_all(struct world *world, struct error *error)
-{
-    const struct os *os = world->os;
-    int32_t size = world->place.size, self = world->place.rank;
-    struct transport_events events = engine_events(world->engine);
-    hvd_status_t status = HVD_OK;
-    bool *wanted = os_alloc(os, (size_t)size);
-    if (wanted == NULL)
-        return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
-    if (world->shm != NULL)
-        status = shm_connect(world->shm, world->endpoints, size, world->key, world->epoch,
-                             world->poll_fd, &events, error);
-    for (int32_t i = 0; status == HVD_OK && i < size; i++) {
-        if (i == self)
-            continue;
-        bool is_here = world->host[i] == world->host[self];
-        struct transport *shm = world->shm != NULL ? shm_transport(world->shm) : NULL;
-        if (is_here && shm != NULL && shm->ops->reaches(shm, i))
-            world->routes[i] = shm;
-        else if (is_here || (world->tcp == NULL && world->mpi == NULL))
-            status = error_set(error, HVD_ERR_LINK,
-                               "%s %s but its memory can't be shared. Set HOROVOD_SHM_DISABLE=1 to "
-                               "use TCP instead.",
-                               world->peer_names[i],
-                               is_here ? "is on this host," : "was started as if on this host,");
-        else
-            wanted[i] = true;
-    }
-    if (status == HVD_OK && world->tcp != NULL)
-        status = tcp_connect(world->tcp, world->endpoints, size, wanted, world->key, world->epoch,
-                             world->poll_fd, &events, error);
-    if (status == HVD_OK && world->mpi != NULL)
-        mpi_connect(world->mpi, wanted, &events);
-    for (int32_t i = 0; status == HVD_OK && i < size; i++)
-        if (wanted[i])
-            world->routes[i] =
-                world->mpi != NULL ? mpi_transport(world->mpi) : tcp_transport(world->tcp);
-    os_free(os, wanted);
-    return status;
+    return world->links.names[rank];
 }
 
 /* ---- building ---- */
@@ -451,7 +287,7 @@ static void warn(void *arg, const char *text)
         LOG_AT(log, LOG_WARNING, "%s", text);
 }
 
-/* Not NULL but empty: it was there, and an earlier life of the library has read and wiped it. */
+/* Not NULL but empty: it was set, and an earlier world of this process has read and wiped it. */
 static bool is_key_given(const struct world *world, const hvd_config_t *e)
 {
     const struct config *c = &world->config;
@@ -459,9 +295,9 @@ static bool is_key_given(const struct world *world, const hvd_config_t *e)
            world->os->env(world->os->ctx, "HOROVOD_KEY") != NULL;
 }
 
-/* Nobody gave a key: rank 0 makes one and the others find it. `is_known`: an earlier life did. */
-static hvd_status_t settle_handover(struct world *world, bool is_known, uint64_t life,
-                                    struct error *error)
+/* No key was given: rank 0 generates one and the others find it. `is_known`: an earlier world did.
+ */
+static hvd_status_t settle_handover(struct world *world, bool is_known, struct error *error)
 {
     const struct bootstrap *place = &world->place;
     bool is_one_host = place->local_size == place->size;
@@ -475,32 +311,33 @@ static hvd_status_t settle_handover(struct world *world, bool is_known, uint64_t
                                                  "host"
                                                : "");
     hvd_status_t status =
-        handover_path(world->os, place->identity, life, is_one_host, world->handover, error);
+        handover_path(world->os, place->identity, is_one_host, world->handover, error);
     if (status == HVD_OK && place->rank == 0 && !is_known)
-        status = key_generate(world->os, world->key, error);
+        status = key_generate(world->os, world->job_key, error);
     return status;
 }
 
-static hvd_status_t settle_key(struct world *world, const hvd_config_t *e, const uint8_t *key,
-                               uint64_t life, struct error *error)
+static hvd_status_t settle_key(struct world *world, const hvd_config_t *e,
+                               const struct tenure *tenure, struct error *error)
 {
     const struct bootstrap *place = &world->place;
-    bool has_key = key != NULL, is_given = is_key_given(world, e);
+    bool has_key = tenure->has_key, is_given = is_key_given(world, e);
     hvd_status_t status = HVD_OK;
-    if (place->size == 1)
-        return HVD_OK; /* nobody to prove anything to; the key stays where it is */
+    if (place->size == 1 && world->config.worker[0] == '\0')
+        return HVD_OK; /* no peer to prove anything to; the key is not read */
     if (has_key)
-        memcpy(world->key, key, sizeof world->key);
-    else if (e != NULL && e->key != NULL && e->key_bytes == sizeof world->key) {
-        memcpy(world->key, e->key, sizeof world->key);
+        memcpy(world->job_key, tenure->key, sizeof world->job_key);
+    else if (e != NULL && e->key != NULL && e->key_bytes == sizeof world->job_key) {
+        memcpy(world->job_key, e->key, sizeof world->job_key);
         has_key = true;
     } else {
-        status = key_load(world->os, &world->config, world->key, &has_key, error);
+        status = key_load(world->os, &world->config, world->job_key, &has_key, error);
     }
+    config_forget_key(&world->config);
     if (status != HVD_OK)
         return status;
     if (!has_key || (place->is_self_served && !is_given))
-        return settle_handover(world, has_key, life, error);
+        return settle_handover(world, has_key, error);
     if (place->rendezvous[0] == '\0')
         return error_set(error, HVD_ERR_CONFIG,
                          "%s started %d ranks on several hosts; set HOROVOD_RENDEZVOUS to "
@@ -509,7 +346,7 @@ static hvd_status_t settle_key(struct world *world, const hvd_config_t *e, const
     return HVD_OK;
 }
 
-/* HVD_AGAIN: this is no job of MPI's. */
+/* HVD_AGAIN: this is not an MPI job. */
 static hvd_status_t settle_mpi(struct world *world, const hvd_config_t *e, struct error *error)
 {
     struct error trouble = {0};
@@ -526,19 +363,19 @@ static hvd_status_t settle_mpi(struct world *world, const hvd_config_t *e, struc
     world->log.rank = world->place.rank;
     if (world->place.rank == 0)
         status = key_generate(world->os, world->key, error);
-    /* Without a key from rank 0 the others are told by what they can't authenticate. */
+    /* If rank 0 has no key, the others notice because they can't authenticate. */
     hvd_status_t shared = mpi_world_share_key(world->mpi_lib, world->mpi_comm, world->key, error);
     return status != HVD_OK ? status : shared;
 }
 
-static hvd_status_t settle(struct world *world, const hvd_config_t *e, const uint8_t *key,
-                           uint64_t life, struct error *error)
+static hvd_status_t settle(struct world *world, const hvd_config_t *e, const struct tenure *tenure,
+                           struct error *error)
 {
     const struct os *os = world->os;
     world->log = (struct log){.level = LOG_WARNING, .rank = -1};
     const char *rank = os->env(os->ctx, "HOROVOD_RANK");
     world->log.rank = rank != NULL ? (rank[0] == '0' && rank[1] == '\0' ? 0 : 1) : -1;
-    hvd_status_t status = config_load(os, &world->config, warn, &world->log, error);
+    hvd_status_t status = config_open(os, &world->config, warn, &world->log, error);
     if (status != HVD_OK)
         return status;
     world->log.level = world->config.log_level;
@@ -554,7 +391,7 @@ static hvd_status_t settle(struct world *world, const hvd_config_t *e, const uin
         LOG_AT(&world->log, LOG_WARNING,
                "HOROVOD_SECURITY=off: data between hosts is neither authenticated nor checked for "
                "damage. This is meant for benchmarks only.");
-    return settle_key(world, e, key, life, error);
+    return settle_key(world, e, tenure, error);
 }
 
 static hvd_status_t allocate(struct world *world, struct error *error)
@@ -562,12 +399,8 @@ static hvd_status_t allocate(struct world *world, struct error *error)
     const struct os *os = world->os;
     size_t n = (size_t)world->place.size;
     world->endpoints = os_alloc(os, n * sizeof *world->endpoints);
-    world->host = os_alloc(os, n * sizeof *world->host);
-    world->peer_names = os_alloc(os, n * sizeof *world->peer_names);
-    world->routes = os_alloc(os, n * sizeof *world->routes);
     world->poll_fd = os->poll_create(os->ctx);
-    if (world->endpoints == NULL || world->host == NULL || world->peer_names == NULL ||
-        world->routes == NULL)
+    if (world->endpoints == NULL)
         return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
     return world->poll_fd < 0 ? error_set_os(error, world->poll_fd, "Could not make a poller")
                               : HVD_OK;
@@ -575,21 +408,27 @@ static hvd_status_t allocate(struct world *world, struct error *error)
 
 static void host_name_read(const struct os *os, char *ret_name, size_t bytes)
 {
-    int fd = os->open(os->ctx, "/proc/sys/kernel/hostname", O_RDONLY, 0);
-    int64_t n = fd >= 0 ? os->read(os->ctx, fd, ret_name, bytes - 1) : 0;
-    ret_name[n > 0 ? n : 0] = '\0';
-    ret_name[strcspn(ret_name, "\n")] = '\0';
+    machine_name(os, ret_name, bytes);
     if (ret_name[0] == '\0')
         snprintf(ret_name, bytes, "this host");
-    if (fd >= 0)
-        os->close(os->ctx, fd);
 }
 
-static hvd_status_t open_transports(struct world *world, struct endpoint *self, struct error *error)
+/* NULL: the ranks met otherwise. */
+static const struct mpi_job *mpi_job(struct world *world)
+{
+    world->mpi_job = (struct mpi_job){.lib = world->mpi_lib, .comm = world->mpi_comm};
+    return world->mpi_lib != NULL ? &world->mpi_job : NULL;
+}
+
+static hvd_status_t open_links(struct world *world, struct endpoint *self, struct error *error)
 {
     const struct os *os = world->os;
-    bool is_one_host = world->place.local_size == world->place.size;
-    hvd_status_t status = HVD_OK;
+    struct transport_place place = {.os = os,
+                                    .config = &world->config,
+                                    .rank = world->place.rank,
+                                    .size = world->place.size,
+                                    .is_one_host = world->place.local_size == world->place.size,
+                                    .mpi = mpi_job(world)};
     memset(self, 0, sizeof *self);
     self->rank = world->place.rank;
     self->pid = os->pid(os->ctx);
@@ -597,69 +436,137 @@ static hvd_status_t open_transports(struct world *world, struct endpoint *self, 
         snprintf(self->host_name, sizeof self->host_name, "%.63s", world->config.hostname);
     else
         host_name_read(os, self->host_name, sizeof self->host_name);
-    if (world->place.size == 1)
-        return HVD_OK;
-    if (!world->config.shm_disable)
-        status = shm_create(os, &world->config, world->place.rank, self, &world->shm, error);
-    if (status == HVD_OK && world->mpi_lib == NULL && (!is_one_host || world->config.shm_disable))
-        status = tcp_create(os, &world->config, world->place.rank, is_one_host, self, &world->tcp,
-                            error);
+    return links_open(&world->links, NULL, &place, &world->log, self, error);
+}
+
+static bool is_given_up(void *ctx)
+{
+    const struct world *world = ctx;
+    return meeting_is_abandoned(&world->meeting);
+}
+
+static hvd_status_t connect_all(struct world *world, struct error *error)
+{
+    struct transport_events events = control_events(world->engine);
+    if (meet_is_elastic(world)) {
+        events.is_over = is_given_up;
+        events.over_ctx = world;
+    }
+    struct transport_meeting meeting = {.all = world->endpoints,
+                                        .count = world->place.size,
+                                        .key = world->key,
+                                        .epoch = world->epoch,
+                                        .poll_fd = world->poll_fd,
+                                        .events = &events};
+    return links_connect(&world->links, &meeting, error);
+}
+
+/* If HOROVOD_CPU_OPERATIONS can't be honoured, the user must know. */
+static void warn_of_backend(struct world *world, const struct backend_place *place)
+{
+    char why[WHY_MAX];
+    const char *wanted = world->config.cpu_operations;
+    if (place->rank == 0 && place->size > 1 &&
+        backends_is_missing(backend_table, place, wanted, why))
+        LOG_AT(&world->log, LOG_WARNING,
+               "HOROVOD_CPU_OPERATIONS=%s has no effect: %s It was started by %s.", wanted, why,
+               world->place.source);
+}
+
+/* After the ranks have met, which makes the choice equal on all of them. */
+static hvd_status_t open_backend(struct world *world, struct error *error)
+{
+    struct backend_place place = {.os = world->os,
+                                  .config = &world->config,
+                                  .rank = world->place.rank,
+                                  .size = world->place.size,
+                                  .routes = world->links.routes,
+                                  .sight = world->links.sight,
+                                  .mpi = mpi_job(world)};
+    warn_of_backend(world, &place);
+    hvd_status_t status = backends_create(backend_table, &place, &world->backend, error);
+    if (status == HVD_OK && world->backend->is_final)
+        config_disable_plans(
+            &world->config); /* a collective that a broken plan has started can't be cancelled */
     return status;
 }
 
-/* Does MPI carry the tensors, too? After meet(), which makes the answer equal on all ranks. */
-static bool is_mpi_data(const struct world *world)
+static struct cause cause_of(const struct world *world, enum cause_kind kind)
 {
-    return world->mpi_lib != NULL && strcasecmp(world->config.cpu_operations, "mpi") == 0;
+    struct cause cause = {.kind = kind, .rank = world->place.rank, .culprit = -1};
+    if (meet_is_elastic(world)) {
+        cause.epoch = world->epoch;
+        snprintf(cause.worker, sizeof cause.worker, "%s", world->config.worker);
+    }
+    return cause;
 }
 
-/* After number_hosts(): MPI reaches whoever is not on this host. Where it carries tensors it is
- * there in any case: the driver must look after it. */
-static hvd_status_t open_mpi(struct world *world, struct error *error)
+static void report_cause(const struct world *world, int32_t culprit, const char *text)
 {
-    int32_t here = world->host[world->place.rank];
-    bool is_wanted = is_mpi_data(world);
-    mpi_handle_t comm;
-    for (int32_t i = 0; i < world->place.size; i++)
-        is_wanted = is_wanted || world->host[i] != here;
-    if (world->mpi_lib == NULL || !is_wanted)
-        return HVD_OK;
-    hvd_status_t status = mpi_lib_comm_own(world->mpi_lib, world->mpi_comm, &comm, error);
-    return status == HVD_OK ? mpi_create(world->os, world->mpi_lib, comm, world->place.rank,
-                                         world->place.size, &world->mpi, error)
-                            : status;
+    struct cause cause = cause_of(world, CAUSE_BROKE);
+    cause.culprit = culprit;
+    snprintf(cause.text, sizeof cause.text, "%.*s", (int)sizeof cause.text - 1, text);
+    cause_send(world->os, world->cause_fd, &cause);
 }
 
-/* The native backend becomes what MPI's falls back to. */
-static hvd_status_t open_mpi_backend(struct world *world, struct error *error)
+/* horovodrun must know which rank failed first before this rank can exit because of it. */
+static void world_broke(void *ctx, int32_t culprit, const char *text)
 {
-    struct mpi_backend_options options = {
-        .lib = world->mpi_lib, .comm = world->mpi_comm, .fallback = world->backend};
-    world->config.plan_disable = true; /* MPI can't withdraw what a broken plan has started */
-    return mpi_backend_create(world->os, &options, &world->backend, error);
+    const struct world *world = ctx;
+    report_cause(world, culprit, text);
 }
 
-static void warn_of_no_mpi(struct world *world)
+/* horovodrun looks at the ranks from outside: it can do that when they are stuck. */
+static void world_stalled(void *ctx, const struct engine_stall *stall)
 {
-    if (world->mpi_lib == NULL && world->place.rank == 0 && world->place.size > 1 &&
-        strcasecmp(world->config.cpu_operations, "mpi") == 0)
-        LOG_AT(&world->log, LOG_WARNING,
-               "HOROVOD_CPU_OPERATIONS=mpi, but this job does not use MPI (started by %s): tensors "
-               "go by Horovod's own schedules. Start it with mpirun, or set "
-               "HOROVOD_CONTROLLER=mpi.",
-               world->place.source);
+    static const enum cause_kind kinds[] = {[STALL_OP] = CAUSE_STALL,
+                                            [STALL_WAITS] = CAUSE_WAITS,
+                                            [STALL_MISSING] = CAUSE_MISSING,
+                                            [STALL_AHEAD] = CAUSE_AHEAD,
+                                            [STALL_END] = CAUSE_LOOK};
+    const struct world *world = ctx;
+    bool is_about_rank = stall->kind == STALL_MISSING || stall->kind == STALL_AHEAD;
+    struct cause cause = cause_of(world, kinds[stall->kind]);
+    cause.culprit = is_about_rank ? stall->rank : -1;
+    cause.count = stall->count;
+    cause.waited_ms = stall->waited_ms;
+    snprintf(cause.text, sizeof cause.text, "%s", stall->text);
+    cause_send(world->os, world->cause_fd, &cause);
+}
+
+static void world_breaking(void *ctx)
+{
+    snapshot_postmortem(ctx);
+}
+
+void world_last_words(struct world *world, const char *text)
+{
+    struct cause cause = cause_of(world, CAUSE_WORDS);
+    snprintf(cause.text, sizeof cause.text, "%s", text);
+    cause_send(world->os, world->cause_fd, &cause);
+    if (!driver_look_begin(&world->driver, LAST_WORDS_NS))
+        return;
+    engine_words_set(world->engine, text);
+    driver_look_end(&world->driver);
+}
+
+/* Reported only if ranks are numbered as horovodrun knows them. In an elastic job it knows the
+ * numbers of each generation. */
+static void open_cause(struct world *world, bool is_again)
+{
+    const struct config *c = &world->config;
+    bool is_elastic = meet_is_elastic(world);
+    if (world->mpi_lib != NULL ||
+        (!is_elastic && (c->rank != world->place.rank || c->size != world->place.size)))
+        return;
+    world->cause_fd = cause_open(world->os, c->cause_pipe);
+    if (is_again && !is_elastic) /* the cause of an earlier world no longer applies */
+        report_cause(world, -1, "");
 }
 
 static hvd_status_t open_engine(struct world *world, struct error *error)
 {
-    warn_of_no_mpi(world);
-    struct native_routes routes = {.routes = world->routes,
-                                   .world_size = world->place.size,
-                                   .self_rank = world->place.rank,
-                                   .shm = world->shm};
-    hvd_status_t status = native_create(world->os, &world->config, &routes, &world->backend, error);
-    if (status == HVD_OK && is_mpi_data(world))
-        status = open_mpi_backend(world, error);
+    hvd_status_t status = open_backend(world, error);
     if (status != HVD_OK)
         return status;
     struct engine_options options = {.os = world->os,
@@ -667,18 +574,23 @@ static hvd_status_t open_engine(struct world *world, struct error *error)
                                      .log = &world->log,
                                      .rank = world->place.rank,
                                      .size = world->place.size,
-                                     .routes = world->routes,
-                                     .host = world->host,
+                                     .routes = world->links.routes,
+                                     .host = world->links.host,
                                      .backend = world->backend,
-                                     .is_host_sight = world->shm != NULL,
+                                     .is_host_sight = world->links.sight != NULL,
                                      .peer_name = peer_name,
                                      .peer_ctx = world};
-    if (world->shm != NULL)
-        options.transports[options.transport_count++] = shm_transport(world->shm);
-    if (world->tcp != NULL)
-        options.transports[options.transport_count++] = tcp_transport(world->tcp);
-    if (world->mpi != NULL)
-        options.transports[options.transport_count++] = mpi_transport(world->mpi);
+    options.transport_count = links_list(&world->links, options.transports, ENGINE_TRANSPORTS_MAX);
+    world->memory_count = memory_open(world->os, world->memories);
+    memcpy(options.memories, world->memories, sizeof options.memories);
+    options.memory_count = world->memory_count;
+    options.broke = world_broke;
+    options.broke_ctx = world;
+    options.stalled = world->cause_fd >= 0 ? world_stalled : NULL;
+    options.stalled_ctx = world;
+    options.breaking = world->config.postmortem_dir[0] != '\0' ? world_breaking : NULL;
+    options.breaking_ctx = world;
+    tuned_options(&world->tuned, world->os, &world->config, &world->log, &options);
     return engine_create(&options, &world->engine, error);
 }
 
@@ -686,69 +598,68 @@ static hvd_status_t open_timeline(struct world *world)
 {
     const struct config *c = &world->config;
     struct error error = {0};
-    if (world->place.rank != 0)
+    char path[CONFIG_TEXT_MAX + 16];
+    if (world->place.rank != 0 && !c->timeline_all_ranks)
         return HVD_OK;
-    world->engine->timeline = timeline_create(world->os, &world->log);
-    if (world->engine->timeline != NULL && c->timeline[0] != '\0' &&
-        strcmp(c->timeline, "DYNAMIC") != 0)
-        timeline_start(world->engine->timeline, c->timeline, c->timeline_mark_cycles, &error);
+    struct timeline *timeline = timeline_create(world->os, &world->log);
+    engine_timeline_set(world->engine, timeline);
+    if (timeline == NULL)
+        return HVD_OK;
+    if (c->timeline_all_ranks)
+        timeline_identify(timeline, world->place.rank, world->place.size,
+                          world->endpoints[world->place.rank].host_name);
+    if (c->timeline[0] != '\0' && strcmp(c->timeline, "DYNAMIC") != 0 &&
+        timeline_path(c->timeline, world->place.rank, path, sizeof path))
+        timeline_start(timeline, path, c->timeline_mark_cycles, &error);
     return HVD_OK;
 }
 
-/* Everything from the introductions on; `e` tells all sets, also those of communicators. */
+static bool is_one_thread(const struct world *world)
+{
+    int32_t count = 0;
+    struct transport *const *transports = engine_transports(world->engine, &count);
+    bool is_one = world->backend->is_one_thread;
+    for (int32_t i = 0; i < count; i++)
+        is_one = is_one || transports[i]->is_one_thread;
+    return is_one;
+}
+
+/* Everything from the introductions on; `e` has all sets, also those of communicators. */
 static hvd_status_t build(struct world *world, const hvd_config_t *e, struct error *error)
 {
-    struct endpoint self;
-    hvd_status_t status = allocate(world, error);
-    if (status == HVD_OK)
-        status = open_transports(world, &self, error);
-    if (status == HVD_OK)
-        status = serve_begin(world, &self, error);
-    if (status == HVD_OK)
-        status = meet(world, &self, e, error);
-    if (world->place.rank == 0)
-        handover_remove(world->handover);
-    if (status == HVD_OK) {
-        number_hosts(world);
-        status = open_mpi(world, error);
-    }
+    hvd_status_t status = links_choose(&world->links, world->endpoints, error);
     if (status == HVD_OK)
         status = open_engine(world, error);
     if (status == HVD_OK)
         status = connect_all(world, error);
     if (status == HVD_OK)
-        status = engine_open_sets(world->engine, e != NULL ? e->process_sets : NULL,
-                                  e != NULL ? e->process_set_sizes : NULL,
-                                  e != NULL ? e->process_set_count : 0, error);
+        status = sets_open(world->engine, e != NULL ? e->process_sets : NULL,
+                           e != NULL ? e->process_set_sizes : NULL,
+                           e != NULL ? e->process_set_count : 0, error);
     if (status == HVD_OK)
         status = open_timeline(world);
     if (status == HVD_OK)
-        status =
-            driver_create(&world->driver, world->engine, &world->config, world->poll_fd,
-                          world->engine->options.transports, world->engine->options.transport_count,
-                          world->place.local_rank, world->place.local_size, error);
+        status = driver_create(&world->driver, world->engine, &world->config, world->poll_fd,
+                               world->place.local_rank, world->place.local_size, error);
     if (status != HVD_OK)
         return status;
-    world->driver.is_background_only =
-        world->mpi != NULL && world->mpi_lib->level < MPI_LEVEL_SERIALIZED;
+    world->driver.is_background_only = is_one_thread(world);
+    world->driver.backend = world->backend;
+    config_seal(&world->config);
     return driver_start(&world->driver, error);
 }
 
-hvd_status_t world_create(const struct os *os, const hvd_config_t *e, const uint8_t *key,
-                          uint64_t life, struct mpi_process *process, struct world **ret,
-                          struct error *error)
+hvd_status_t world_create(const struct os *os, const hvd_config_t *e, struct tenure *tenure,
+                          struct mpi_process *process, struct world **ret, struct error *error)
 {
     struct world *world = os_alloc(os, sizeof *world);
     hvd_config_t with_sets;
     if (world == NULL)
         return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
     world->os = os;
-    world->poll_fd = -1;
+    world->poll_fd = world->cause_fd = -1;
     world->process = process;
-    hvd_status_t status = settle(world, e, key, life, error);
-    world->epoch = (e != NULL && e->epoch != 0 ? e->epoch : (uint64_t)world->config.epoch)
-                       << STORE_LIFE_BITS |
-                   life;
+    hvd_status_t status = settle(world, e, tenure, error);
     if (status == HVD_OK && e != NULL && e->mpi_comm_count > 1) {
         status = mpi_world_sets(os, world->mpi_lib, world->mpi_comm, &world->place, e,
                                 &world->mpi_sets, error);
@@ -758,17 +669,48 @@ hvd_status_t world_create(const struct os *os, const hvd_config_t *e, const uint
         with_sets.process_set_count = world->mpi_sets.count;
         e = &with_sets;
     }
-    if (status == HVD_OK)
-        status = build(world, e, error);
-    store_client_close(world->client);
-    world->client = NULL;
+    world->explicit_config = e;
+    if (status == HVD_OK) {
+        open_cause(world, tenure->is_again);
+        status = meet(world, tenure, error);
+    }
+    tenure->is_again = true;
+    world->explicit_config = NULL;
+    meeting_end(&world->meeting);
+    os_free(os, world->blob);
+    world->blob = NULL;
     mpi_sets_destroy(os, &world->mpi_sets);
     if (status != HVD_OK) {
         world_destroy(world);
         return status;
     }
+    if ((world->place.size > 1 || meet_is_elastic(world)) && world->mpi_lib == NULL) {
+        memcpy(tenure->key, world->job_key, sizeof tenure->key);
+        tenure->has_key = true;
+        tenure->epoch = world->epoch;
+    }
     *ret = world;
     return HVD_OK;
+}
+
+/* What build() has made of a generation that then did not connect. */
+static void dismantle(struct world *world)
+{
+    if (world->driver.thread != NULL)
+        driver_shutdown(&world->driver, 0);
+    driver_destroy(&world->driver);
+    memset(&world->driver, 0, sizeof world->driver);
+    if (world->engine != NULL)
+        timeline_destroy(engine_timeline(world->engine));
+    engine_destroy(world->engine);
+    tuned_close(&world->tuned);
+    world->engine = NULL;
+    memory_close(world->memories, world->memory_count);
+    world->memory_count = 0;
+    if (world->backend != NULL)
+        world->backend->ops->destroy(world->backend);
+    world->backend = NULL;
+    unprepare(world);
 }
 
 void world_destroy(struct world *world)
@@ -779,33 +721,34 @@ void world_destroy(struct world *world)
     if (world->driver.thread != NULL)
         driver_shutdown(&world->driver, SHUTDOWN_MS);
     driver_destroy(&world->driver);
-    bool is_clean = world->engine != NULL && world->engine->stop_status == HVD_ERR_SHUTDOWN;
+    bool is_clean = world->engine != NULL && engine_is_clean(world->engine);
+    bool has_lost = world->engine != NULL && engine_has_lost(world->engine);
     if (world->engine != NULL)
-        timeline_destroy(world->engine->timeline);
+        timeline_destroy(engine_timeline(world->engine));
     engine_destroy(world->engine);
+    tuned_close(&world->tuned);
+    memory_close(world->memories, world->memory_count);
     if (world->backend != NULL)
         world->backend->ops->destroy(world->backend);
-    if (world->tcp != NULL)
-        tcp_transport(world->tcp)->ops->destroy(tcp_transport(world->tcp));
-    if (world->mpi != NULL)
-        mpi_transport(world->mpi)->ops->destroy(mpi_transport(world->mpi));
-    /* Freeing is collective: not when ranks may have gone. */
+    links_destroy(&world->links);
+    /* Freeing is collective: only if all ranks have agreed to shut down. */
     if (world->mpi_lib != NULL && is_clean)
         world->mpi_lib->abi->comm_free(world->mpi_lib, &world->mpi_comm);
-    if (world->mpi_lib != NULL && world->engine != NULL && !is_clean)
-        world->process->has_lost = true;
-    if (world->shm != NULL)
-        shm_transport(world->shm)->ops->destroy(shm_transport(world->shm));
+    if (world->mpi_lib != NULL && world->engine != NULL && !is_clean) {
+        world->process->has_lost = world->process->has_lost || has_lost;
+        world->process->has_broken = true;
+    }
     atomic_store(&world->is_server_stopping, true);
     if (world->server_thread != NULL)
         os->thread_join(os->ctx, world->server_thread);
     store_server_destroy(world->server);
+    if (world->cause_fd >= 0)
+        os->close(os->ctx, world->cause_fd);
     if (world->poll_fd >= 0)
         os->close(os->ctx, world->poll_fd);
-    os_free(os, world->routes);
-    os_free(os, world->peer_names);
-    os_free(os, world->host);
     os_free(os, world->endpoints);
     bytes_wipe(world->key, sizeof world->key);
+    bytes_wipe(world->job_key, sizeof world->job_key);
+    config_forget_key(&world->config);
     os_free(os, world);
 }

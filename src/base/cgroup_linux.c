@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cgroup_linux.c - how many cores the control groups around this process leave to it.
+/* cgroup_linux.c - how many cores the control groups of this process allow it to use.
  *
- * Thread: any.  Blocks: on small reads of kernel files.  Allocates: never.
- * A quota on any group above ours binds as well, so every level up to the root is asked and the
- * tightest wins. In a container /proc may name the path as the host sees it, which does not exist
- * under the container's mount; then only the levels that do exist count, the root among them.
- * Fractions are cut off: spinning on a core that is half ours costs more than sleeping.
- * Start reading at cgroup_cpu_limit(). */
+ * Thread: any.  Blocks: on small reads of kernel files.  Allocates: never. A quota on any group
+ * above ours applies as well, so every level up to the root is read and the tightest wins. In a
+ * container /proc may name the path as the host sees it, which does not exist under the container's
+ * mount; then only the levels that do exist count, including the root. Fractions are truncated:
+ * spinning on half a core costs more than sleeping. Start reading at cgroup_cpu_limit(). */
 #include "base/cgroup_linux.h"
 
 #include <fcntl.h>
@@ -41,7 +40,7 @@ static bool group_file_read(const struct os *os, const char *mount, const char *
 }
 
 /* 0 = no quota at this level. Version 2 has "QUOTA PERIOD" in one file, with "max" for none;
- * version 1 has two files, with -1 for none. strtoll() gives 0 for "max". */
+ * version 1 has two files, with -1 for none. strtoll() returns 0 for "max". */
 static int group_limit(const struct os *os, const char *mount, const char *group, bool is_v2)
 {
     char text[64], period_text[64];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cgroup_linux.h - how many cores the control groups around this process leave to it.
+/* cgroup_linux.h - how many cores the control groups of this process allow it to use.
  *
- * Reads /proc/self/cgroup and the quota files of version 1 and 2 through `os`, so a test can hand
- * in a made-up tree. Thread: any.  Blocks: on small reads of kernel files.  Start reading at
+ * Reads /proc/self/cgroup and the quota files of version 1 and 2 through `os`, so a test can supply
+ * a fake tree. Thread: any.  Blocks: on small reads of kernel files.  Start reading at
  * cgroup_cpu_limit(). */
 #ifndef HVD_BASE_CGROUP_LINUX_H
 #define HVD_BASE_CGROUP_LINUX_H

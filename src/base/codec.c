@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* codec.c - bounded little-endian writing and reading of plain values.
  *
- * Thread: the owner's.  Blocks: never.  Allocates: never.
- * Invariant: `used <= capacity` and `at <= size` always hold, whatever a peer sent; once `bad` is
- * set a writer writes nothing more and a reader gives zeros and empty texts.
- * Start reading at writer_room() and reader_take(): everything else goes through these two. */
+ * Thread: the owner's.  Blocks: never.  Allocates: never. Invariant: `used <= capacity` and `at <=
+ * size` always hold, whatever a peer sent; once `bad` is set a writer writes nothing more and a
+ * reader returns zeros and empty texts. Start reading at writer_room() and reader_take(), which
+ * everything else uses. */
 #include "base/codec.h"
 
 #include <string.h>

@@ -38,9 +38,9 @@ uint64_t get_u64(struct reader *r);
 int64_t get_i64(struct reader *r);
 double get_f64(struct reader *r);
 void get_bytes(struct reader *r, void *ret_bytes, size_t n);
-/* A view into the message; length over `max` sets bad and gives NULL with *ret_n = 0. */
+/* A view into the message; a length over `max` sets bad and returns NULL with *ret_n = 0. */
 const void *get_blob(struct reader *r, size_t max, size_t *ret_n);
-/* Copies and NUL-terminates; bad if it does not fit into `capacity` or holds a NUL. */
+/* Copies and NUL-terminates; bad if it does not fit into `capacity` or contains a NUL. */
 void get_text(struct reader *r, char *ret_text, size_t capacity);
 bool reader_done(const struct reader *r); /* all read, nothing bad */
 #endif

@@ -18,9 +18,7 @@
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #define CRC_ARM 1
-#if defined(__linux__)
-#include <sys/auxv.h>
-#endif
+#include "base/cpu.h"
 #endif
 
 /* Every table entry is the exclusive-or of those of its set bits, so eight constants per table are
@@ -98,7 +96,7 @@ uint32_t crc32c_portable(uint32_t crc, const void *bytes, size_t n)
 #define STREAM_SHORT_X1 0x0d3b6092u
 #define STREAM_SHORT_X2 0xb9e02b86u
 
-/* One word into the state; copied on the way when there is a target (known at compile time). */
+/* One word into the state; also copied if there is a target (known at compile time). */
 CRC_INLINE uint64_t x86_word(uint64_t state, const uint8_t *from, uint8_t *to)
 {
     uint64_t word;
@@ -115,7 +113,7 @@ CRC_INLINE uint64_t x86_shift(uint64_t state, uint32_t power)
     return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(product));
 }
 
-/* Three streams of `stream` bytes each, side by side, joined at the end. */
+/* Three streams of `stream` bytes each, interleaved, joined at the end. */
 CRC_INLINE uint64_t x86_three(uint64_t state, const uint8_t *from, uint8_t *to, size_t stream,
                               uint32_t over_one, uint32_t over_two)
 {
@@ -165,7 +163,7 @@ static int crc_has_fast(void)
 
 #elif defined(CRC_ARM)
 
-/* By assembly, because compilers hide the intrinsic unless the whole build asks for it. */
+/* In assembly, because compilers hide the intrinsic unless the whole build enables it. */
 static inline uint32_t arm_word(uint32_t state, uint64_t word)
 {
     __asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(state) : "r"(word));
@@ -199,11 +197,7 @@ static uint32_t crc_fast_copy(uint32_t crc, uint8_t *to, const uint8_t *from, si
 
 static int crc_has_fast(void)
 {
-#if defined(__linux__)
-    return (getauxval(AT_HWCAP) & (1ul << 7)) != 0; /* HWCAP_CRC32 */
-#else
-    return 1; /* every other 64-bit ARM we know of has it */
-#endif
+    return cpu_has_arm_crc32();
 }
 
 #else

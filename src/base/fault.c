@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fault.c - an `os` table that passes every call on, and fails the k-th one that may fail.
+/* fault.c - an `os` table that forwards every call, and fails the k-th one that may fail.
  *
- * Thread: any.  Owner: the test that made it.  Blocks: where the table inside does.
- * Invariant: a call that is failed on purpose has not reached the table inside; it gives the errno
- * that is most likely for it in real life.
- * Start reading at fault_hit(); the rest is one forwarding function for each row of struct os. */
+ * Thread: any.  Owner: the test that created it.  Blocks: where the inner table does. Invariant: a
+ * call that is made to fail does not reach the inner table; it returns the errno that is most
+ * likely for it in practice. Start reading at fault_hit(); the rest is one forwarding function for
+ * each row of struct os. */
 #include "base/fault.h"
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdio.h>
 
 struct fault_os {
     struct os table;
@@ -269,6 +270,22 @@ static int fault_bell_clear(void *ctx, int bell_fd)
     return fault->inner->bell_clear(fault->inner->ctx, bell_fd);
 }
 
+static int fault_create(void *ctx, const char *path, unsigned mode)
+{
+    struct fault_os *fault = ctx;
+    if (fault_hit(fault))
+        return -EACCES;
+    return fault->inner->create(fault->inner->ctx, path, mode);
+}
+
+static int fault_memfd_check(void *ctx, int fd, uint64_t bytes)
+{
+    struct fault_os *fault = ctx;
+    if (fault_hit(fault))
+        return -EINVAL;
+    return fault->inner->memfd_check(fault->inner->ctx, fd, bytes);
+}
+
 static int fault_memfd(void *ctx, const char *name, uint64_t bytes)
 {
     struct fault_os *fault = ctx;
@@ -277,12 +294,12 @@ static int fault_memfd(void *ctx, const char *name, uint64_t bytes)
     return fault->inner->memfd(fault->inner->ctx, name, bytes);
 }
 
-static void *fault_map(void *ctx, int fd, uint64_t bytes)
+static void *fault_map(void *ctx, int fd, uint64_t bytes, int32_t color)
 {
     struct fault_os *fault = ctx;
     if (fault_hit(fault))
         return NULL;
-    return fault->inner->map(fault->inner->ctx, fd, bytes);
+    return fault->inner->map(fault->inner->ctx, fd, bytes, color);
 }
 
 static int fault_unmap(void *ctx, void *ptr, uint64_t bytes)
@@ -313,6 +330,14 @@ static int fault_unshare(void *ctx, void *at, uint64_t bytes)
     if (fault_hit(fault))
         return -ENOMEM;
     return fault->inner->unshare(fault->inner->ctx, at, bytes);
+}
+
+static int fault_detach(void *ctx, void *at, uint64_t bytes, int fd, uint64_t offset)
+{
+    struct fault_os *fault = ctx;
+    if (fault_hit(fault))
+        return -ENOMEM;
+    return fault->inner->detach(fault->inner->ctx, at, bytes, fd, offset);
 }
 
 static int64_t fault_peer_read(void *ctx, int32_t pid, const struct iovec *local, int nlocal,
@@ -359,6 +384,12 @@ static int fault_thread_join(void *ctx, void *thread)
     return fault->inner->thread_join(fault->inner->ctx, thread);
 }
 
+static int fault_thread_detach(void *ctx, void *thread)
+{
+    struct fault_os *fault = ctx;
+    return fault->inner->thread_detach(fault->inner->ctx, thread);
+}
+
 static void fault_yield(void *ctx)
 {
     struct fault_os *fault = ctx;
@@ -381,6 +412,102 @@ static int fault_futex_wake(void *ctx, const uint32_t *word, int count)
 {
     struct fault_os *fault = ctx;
     return fault->inner->futex_wake(fault->inner->ctx, word, count);
+}
+
+static int fault_resolve(void *ctx, const char *host, const char *port,
+                         void (*fn)(void *arg, const struct sockaddr *addr, unsigned len),
+                         void *arg)
+{
+    struct fault_os *fault = ctx;
+    if (fault_hit(fault))
+        return -ENOENT;
+    return fault->inner->resolve(fault->inner->ctx, host, port, fn, arg);
+}
+
+static int fault_interfaces(void *ctx,
+                            void (*fn)(void *arg, const char *name, const struct sockaddr *addr,
+                                       bool is_loopback),
+                            void *arg)
+{
+    struct fault_os *fault = ctx;
+    if (fault_hit(fault))
+        return -ENOMEM;
+    return fault->inner->interfaces(fault->inner->ctx, fn, arg);
+}
+
+static int fault_stat(void *ctx, const char *path, struct os_file *ret)
+{
+    struct fault_os *fault = ctx;
+    if (fault_hit(fault))
+        return -EACCES;
+    return fault->inner->stat(fault->inner->ctx, path, ret);
+}
+
+static int fault_fstat(void *ctx, int fd, struct os_file *ret)
+{
+    struct fault_os *fault = ctx;
+    if (fault_hit(fault))
+        return -EIO;
+    return fault->inner->fstat(fault->inner->ctx, fd, ret);
+}
+
+static int fault_mkdir(void *ctx, const char *path, unsigned mode)
+{
+    struct fault_os *fault = ctx;
+    if (fault_hit(fault))
+        return -EACCES;
+    return fault->inner->mkdir(fault->inner->ctx, path, mode);
+}
+
+static int fault_rename(void *ctx, const char *from, const char *to)
+{
+    struct fault_os *fault = ctx;
+    if (fault_hit(fault))
+        return -EACCES;
+    return fault->inner->rename(fault->inner->ctx, from, to);
+}
+
+static int fault_unlink(void *ctx, const char *path)
+{
+    struct fault_os *fault = ctx;
+    return fault->inner->unlink(fault->inner->ctx, path);
+}
+
+static uint32_t fault_user(void *ctx)
+{
+    struct fault_os *fault = ctx;
+    return fault->inner->user(fault->inner->ctx);
+}
+
+static size_t fault_page_bytes(void *ctx)
+{
+    struct fault_os *fault = ctx;
+    return fault->inner->page_bytes(fault->inner->ctx);
+}
+
+static void *fault_library_open(void *ctx, const char *name, unsigned flags, char *ret_why,
+                                size_t bytes)
+{
+    struct fault_os *fault = ctx;
+    if (fault_hit(fault)) {
+        (void)snprintf(ret_why, bytes, "failed on purpose");
+        return NULL;
+    }
+    return fault->inner->library_open(fault->inner->ctx, name, flags, ret_why, bytes);
+}
+
+static void *fault_library_symbol(void *ctx, void *library, const char *name)
+{
+    struct fault_os *fault = ctx;
+    if (fault_hit(fault))
+        return NULL;
+    return fault->inner->library_symbol(fault->inner->ctx, library, name);
+}
+
+static void fault_library_close(void *ctx, void *library)
+{
+    struct fault_os *fault = ctx;
+    fault->inner->library_close(fault->inner->ctx, library);
 }
 
 static const char *fault_env(void *ctx, const char *name)
@@ -424,10 +551,18 @@ static const struct os fault_table = {
     .sendmsg = fault_sendmsg,
     .recvmsg = fault_recvmsg,
     .close = fault_close,
+    .resolve = fault_resolve,
+    .interfaces = fault_interfaces,
     .open = fault_open,
+    .create = fault_create,
     .read = fault_read,
     .write = fault_write,
     .pwrite = fault_pwrite,
+    .stat = fault_stat,
+    .fstat = fault_fstat,
+    .mkdir = fault_mkdir,
+    .rename = fault_rename,
+    .unlink = fault_unlink,
     .poll_create = fault_poll_create,
     .poll_add = fault_poll_add,
     .poll_change = fault_poll_change,
@@ -437,21 +572,29 @@ static const struct os fault_table = {
     .bell_ring = fault_bell_ring,
     .bell_clear = fault_bell_clear,
     .memfd = fault_memfd,
+    .memfd_check = fault_memfd_check,
     .map = fault_map,
     .unmap = fault_unmap,
     .discard = fault_discard,
     .share = fault_share,
     .unshare = fault_unshare,
+    .detach = fault_detach,
     .peer_read = fault_peer_read,
     .pid = fault_pid,
+    .user = fault_user,
+    .page_bytes = fault_page_bytes,
     .cpu_count = fault_cpu_count,
     .thread_start = fault_thread_start,
     .thread_join = fault_thread_join,
+    .thread_detach = fault_thread_detach,
     .thread_pin = fault_thread_pin,
     .yield = fault_yield,
     .sleep_ns = fault_sleep_ns,
     .futex_wait = fault_futex_wait,
     .futex_wake = fault_futex_wake,
+    .library_open = fault_library_open,
+    .library_symbol = fault_library_symbol,
+    .library_close = fault_library_close,
     .env = fault_env,
     .env_each = fault_env_each,
     .env_wipe = fault_env_wipe,

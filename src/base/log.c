@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* log.c - formats a log line and hands it to the sink or, in one write, to the terminal.
+/* log.c - formats a log line and passes it to the sink or, in one write, to the terminal.
  *
- * Thread: any; nothing is shared but the descriptors.  Blocks: as long as the terminal does.
- * Invariant: a line leaves in one write of at most LOG_LINE_MAX bytes, so that lines of ranks that
- * share a pipe do not mix; a longer text ends in "...".  A sink gets the line without its newline.
- * Nothing here ever ends the process, whatever the level.  Start reading at log_write(). */
+ * Thread: any; only the descriptors are shared.  Blocks: as long as the terminal does. Invariant: a
+ * line is written in one write of at most LOG_LINE_MAX bytes, so that lines of ranks that share a
+ * pipe do not mix; a longer text is truncated with "...".  A sink gets the line without its
+ * newline. Nothing here ever exits the process, whatever the level.  Start reading at log_write().
+ */
 #include "base/log.h"
 
 #include <stdarg.h>
@@ -48,7 +49,7 @@ static const char *log_basename(const char *path)
     return slash == NULL ? path : slash + 1;
 }
 
-/* What snprintf() wrote, given what it returned. */
+/* The length that snprintf() wrote, given its return value. */
 static size_t log_advance(size_t used, size_t room, int printed)
 {
     if (printed < 0)
@@ -85,7 +86,7 @@ static size_t log_prefix(const struct log *log, enum log_level level, const char
     return log_advance(used, room - used, printed);
 }
 
-/* A line that cannot be written is dropped: there is nobody left to tell. */
+/* A line that cannot be written is dropped: there is nowhere to report it. */
 static void log_terminal(enum log_level level, const char *text, size_t n)
 {
     const struct os *os = os_host();

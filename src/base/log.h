@@ -2,9 +2,9 @@
 /* log.h - log lines in the contract's format: `[YYYY-mm-dd HH:MM:SS.uuuuuu: W file:line] [rank]:
  * text`.
  *
- * Library code logs at debug level at the most, except for what a user must be told (stalls,
- * failures). Up to info goes to stdout, warnings and worse to stderr. Thread: any (one write per
- * line). */
+ * Library code logs at debug level at most, except for what a user must know (stalls, failures).
+ * Levels up to info go to stdout, warnings and worse to stderr. Thread: any (one write per line).
+ */
 #ifndef HVD_BASE_LOG_H
 #define HVD_BASE_LOG_H
 
@@ -12,7 +12,7 @@
 
 enum log_level { LOG_TRACE, LOG_DEBUG, LOG_INFO, LOG_WARNING, LOG_ERROR, LOG_FATAL };
 
-/* A sink other than the terminal, for tests and the simulator; NULL gives the terminal back. */
+/* A sink other than the terminal, for tests and the simulator; NULL restores the terminal. */
 typedef void (*log_sink_t)(void *arg, enum log_level level, const char *line);
 
 struct log {

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* map.c - a hash table from byte strings to pointers.
  *
- * Thread: the owner's.  Blocks: never.  Allocates: only when it grows.
- * Open addressing with linear probing. Removing moves later entries of the run back instead of
- * leaving a tombstone, so that a table which is filled and emptied for ever stays quick and never
- * grows past its peak.
- * Invariant: every entry sits between its home slot and the next free one; at least a quarter of
- * the slots is free, so every probe ends.  Start reading at map_put(). */
+ * Thread: the owner's.  Blocks: never.  Allocates: only when it grows. Open addressing with linear
+ * probing. Removing moves later entries of the run back instead of leaving a tombstone, so that a
+ * table that is filled and emptied repeatedly stays fast and never grows past its peak. Invariant:
+ * every entry is between its home slot and the next free one; at least a quarter of the slots is
+ * free, so every probe terminates.  Start reading at map_put(). */
 #include "base/map.h"
 
 #include <errno.h>

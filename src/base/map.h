@@ -26,7 +26,8 @@ void *map_get(const struct map *map, const void *key, size_t key_bytes); /* NULL
 int map_put(struct map *map, const void *key, size_t key_bytes,
             void *value);                                             /* replaces; -ENOMEM */
 void *map_remove(struct map *map, const void *key, size_t key_bytes); /* the old value or NULL */
-/* Walks all entries in unspecified order: start with *cursor = 0, ends with NULL. */
+/* Iterates over all entries in unspecified order: start with *cursor = 0; returns NULL at the end.
+ */
 void *map_next(const struct map *map, size_t *cursor);
 uint64_t hash_bytes(const void *bytes, size_t n);
 #endif

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* os.h - the one door to the world: time, randomness, memory, sockets, files, threads.
+/* os.h - the only interface to the operating system: time, randomness, memory, sockets, files,
+ * threads.
  *
- * Everything above takes a `const struct os *` and calls through it, so that a test can fail the
- * k-th call, a simulator can give virtual time, and another platform is one more file (os_linux.c
- * is ours). Calls that can fail return a negative errno value on failure (-EAGAIN, -ENOMEM ...),
- * never set errno. Thread: any.  Owner: static tables.  Blocks: only where a name says so (poll,
- * sleep, connect does not). */
+ * All other code takes a `const struct os *` and calls through it, so that a test can fail the k-th
+ * call, a simulator can provide virtual time, and another platform is one more set of files (ours
+ * end in _linux.c). Features that this table lacks and only Linux has are in separate headers
+ * (machine.h, proc.h, socket.h, library.h, cpu.h), whose Linux files use the table. Calls that can
+ * fail return a negative errno value on failure (-EAGAIN, -ENOMEM ...) and never set errno.
+ * Thread: any.  Owner: static tables.  Blocks: only if the name says so (poll, sleep; connect does
+ * not). */
 #ifndef HVD_BASE_OS_H
 #define HVD_BASE_OS_H
 
@@ -17,10 +20,29 @@ struct iovec;
 struct msghdr;
 struct sockaddr;
 
-struct os_event { /* one ready descriptor out of poll_wait() */
+/* Size of a cache line, for data that must not share one; a constant because layouts depend on it.
+ * If lines are longer (128 bytes on Apple's cores), sharing only costs time. */
+#define OS_CACHE_LINE 64u
+
+enum os_file_kind { OS_FILE_REGULAR, OS_FILE_FOLDER, OS_FILE_LINK, OS_FILE_OTHER };
+
+struct os_file {
+    enum os_file_kind kind;
+    uint32_t uid;  /* its owner */
+    uint32_t mode; /* permission bits, at most 07777 */
+    uint64_t bytes;
+};
+
+/* flags of library_open */
+#define OS_LIBRARY_LOADED 1u /* only if it is already loaded */
+#define OS_LIBRARY_GLOBAL 2u /* libraries that are loaded later can use its symbols */
+
+struct os_event { /* one ready descriptor from poll_wait() */
     void *tag;
     uint32_t readable : 1, writable : 1, closed : 1;
 };
+
+#define OS_COLORS 128 /* of shared mappings, see map() */
 
 struct os {
     void *ctx; /* first argument of every call */
@@ -52,11 +74,30 @@ struct os {
     int64_t (*recvmsg)(void *ctx, int fd, struct msghdr *msg);
     int (*close)(void *ctx, int fd);
 
+    /* Calls fn for each address of a host, name or number; the port is digits. -ENOENT: the name is
+     * unknown. Blocks as long as the system's resolver does, unless it is a number. */
+    int (*resolve)(void *ctx, const char *host, const char *port,
+                   void (*fn)(void *arg, const struct sockaddr *addr, unsigned len), void *arg);
+    /* Calls fn for each address of each network interface that is up. */
+    int (*interfaces)(void *ctx,
+                      void (*fn)(void *arg, const char *name, const struct sockaddr *addr,
+                                 bool is_loopback),
+                      void *arg);
+
     /* files */
     int (*open)(void *ctx, const char *path, int flags, unsigned mode);
+    /* An empty file to write to, created with `mode` if it does not exist. In a directory that
+     * others can write, it follows no link and uses no file that another user may have put there:
+     * -ELOOP, -EPERM; see os_create_hint(). */
+    int (*create)(void *ctx, const char *path, unsigned mode);
     int64_t (*read)(void *ctx, int fd, void *ret_bytes, size_t n);
     int64_t (*write)(void *ctx, int fd, const void *bytes, size_t n);
     int64_t (*pwrite)(void *ctx, int fd, const void *bytes, size_t n, int64_t offset);
+    int (*stat)(void *ctx, const char *path, struct os_file *ret); /* does not follow a link */
+    int (*fstat)(void *ctx, int fd, struct os_file *ret);
+    int (*mkdir)(void *ctx, const char *path, unsigned mode);
+    int (*rename)(void *ctx, const char *from, const char *to); /* replaces `to` */
+    int (*unlink)(void *ctx, const char *path);
 
     /* waiting for many descriptors (epoll) and waking a waiter (eventfd) */
     int (*poll_create)(void *ctx);
@@ -71,17 +112,27 @@ struct os {
 
     /* memory shared with other processes */
     int (*memfd)(void *ctx, const char *name,
-                 uint64_t bytes);                    /* sparse, close-on-exec, sealed size */
-    void *(*map)(void *ctx, int fd, uint64_t bytes); /* shared, read-write; NULL on failure */
+                 uint64_t bytes); /* sparse, close-on-exec, sealed size */
+    /* 0: a memfd of exactly `bytes` bytes that nobody can shrink, so that accessing it is safe */
+    int (*memfd_check)(void *ctx, int fd, uint64_t bytes);
+    /* Shared, read-write; NULL on failure. At equal offsets, mappings of different colors (0 ..
+     * OS_COLORS - 1) differ in the low address bits that caches and their predictors use; -1:
+     * anywhere. */
+    void *(*map)(void *ctx, int fd, uint64_t bytes, int32_t color);
     int (*unmap)(void *ctx, void *ptr, uint64_t bytes);
-    int (*discard)(void *ctx, int fd, uint64_t offset, uint64_t bytes); /* give pages back */
-    /* Whole pages at `at` become those of `fd`, shared; or private pages that hold what was there.
-     * On failure nothing has changed. */
+    int (*discard)(void *ctx, int fd, uint64_t offset, uint64_t bytes); /* release the pages */
+    /* share() replaces whole pages at `at` with shared pages of `fd`; unshare() replaces them with
+     * private pages of the same contents. On failure nothing has changed. */
     int (*share)(void *ctx, void *at, uint64_t bytes, int fd, uint64_t offset);
     int (*unshare)(void *ctx, void *at, uint64_t bytes);
+    /* Whole pages at `at`, shared pages of `fd` at `offset`, become private and keep their
+     * contents; unlike with unshare, no concurrent write of another thread is lost. */
+    int (*detach)(void *ctx, void *at, uint64_t bytes, int fd, uint64_t offset);
     int64_t (*peer_read)(void *ctx, int32_t pid, const struct iovec *local, int nlocal,
                          const struct iovec *remote, int nremote); /* process_vm_readv */
     int32_t (*pid)(void *ctx);
+    uint32_t (*user)(void *ctx);     /* the effective user */
+    size_t (*page_bytes)(void *ctx); /* a power of two */
     int (*cpu_count)(
         void *ctx); /* cores this process may use: affinity and cgroup quota, at least 1 */
 
@@ -89,23 +140,36 @@ struct os {
     int (*thread_start)(void *ctx, void *(*fn)(void *), void *arg, const char *name,
                         void **ret_thread);
     int (*thread_join)(void *ctx, void *thread);
-    int (*thread_pin)(void *ctx, int core); /* the calling thread, to this core alone */
+    int (*thread_detach)(void *ctx, void *thread); /* no thread will join it */
+    int (*thread_pin)(void *ctx, int core);        /* the calling thread, to this core only */
     void (*yield)(void *ctx);
     void (*sleep_ns)(void *ctx, int64_t ns);
     /* process-private futex: wait while *word == expected, at most timeout_ns (< 0: no limit);
-     * 0 = look again, -EAGAIN = it had another value, -ETIMEDOUT. wake gives the number woken. */
+     * 0 = check again, -EAGAIN = it had another value, -ETIMEDOUT. wake returns the number woken.
+     */
     int (*futex_wait)(void *ctx, const uint32_t *word, uint32_t expected, int64_t timeout_ns);
     int (*futex_wake)(void *ctx, const uint32_t *word, int count);
+
+    /* Shared libraries. They stay mapped when closed: many leave handlers installed. On failure
+     * NULL and the reason as text. With a NULL library, all global ones are searched for a symbol.
+     */
+    void *(*library_open)(void *ctx, const char *name, unsigned flags, char *ret_why, size_t bytes);
+    void *(*library_symbol)(void *ctx, void *library, const char *name);
+    void (*library_close)(void *ctx, void *library);
 
     const char *(*env)(void *ctx, const char *name); /* the only getenv */
     void (*env_each)(void *ctx, void (*fn)(void *arg, const char *name, const char *value),
                      void *arg);
-    /* empties a value where it lies, so that neither children nor /proc show it; may be NULL */
+    /* clears a value in place, so that neither children nor /proc show it; may be NULL */
     void (*env_wipe)(void *ctx, const char *name);
 };
 
-/* The real thing. */
+/* The real operating system. */
 const struct os *os_host(void);
+
+/* From now on a child of fork() has /dev/null in place of every socket, poller, bell and memory
+ * file created through os_host(): peers see this process die although the child lives. */
+void os_host_watch_forks(void);
 
 /* Counts live allocations and all allocations ever made through os_host(): tests and hvd_stats().
  */
@@ -124,5 +188,7 @@ static inline void os_free(const struct os *os, void *p)
 {
     os->free(os->ctx, p);
 }
+/* A hint to append to the error's text when create() has failed. */
+const char *os_create_hint(int neg_errno);
 
 #endif

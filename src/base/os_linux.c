@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* os_linux.c - the `os` table on Linux; the only file that calls the kernel, malloc or getenv.
+/* os_linux.c - the `os` table on Linux. Only this file and fork_linux.c and net_linux.c, which it
+ * calls, call the kernel, malloc or getenv.
  *
  * Thread: any.  Owner: static.  Blocks: poll_wait, sleep_ns, futex_wait, thread_join, and file i/o
- * as long as the file does.
- * Invariant: failures are negative errno values; a call interrupted by a signal is taken up again
- * with the time that is left; every descriptor is close-on-exec and non-blocking.
- * The two allocation counters and the note about epoll_pwait2 are the only state.
- * Start reading at os_host() at the end: the table lists what the file holds, in order. */
+ * as long as the file does. Invariant: failures are negative errno values; a call interrupted by a
+ * signal is resumed with the time that is left; every descriptor is close-on-exec and non-blocking.
+ * The two allocation counters and the flag about epoll_pwait2 are the only state here; fork_linux.c
+ * records which descriptors are ours. Start reading at os_host() at the end: the table lists the
+ * contents of this file, in order. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1
 #endif
 #include "base/os.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -26,6 +29,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -33,6 +37,8 @@
 #include <unistd.h>
 
 #include "base/cgroup_linux.h"
+#include "base/fork_linux.h"
+#include "base/net_linux.h"
 
 #define NS_PER_S 1000000000LL
 
@@ -49,7 +55,7 @@
 static atomic_uint_fast64_t alloc_live, alloc_total;
 static atomic_bool has_no_epoll_pwait2;
 
-/* The usual way out of a system call that gives -1 and errno. */
+/* The result of a system call that returns -1 and sets errno. */
 static int result(int rc)
 {
     return rc < 0 ? -errno : rc;
@@ -58,6 +64,15 @@ static int result(int rc)
 static int64_t result64(ssize_t rc)
 {
     return rc < 0 ? -errno : (int64_t)rc;
+}
+
+/* fork_lock() is held: a descriptor that was just made, or -1 and errno. */
+static int own(int fd)
+{
+    int rc = result(fd);
+    fork_note(rc);
+    fork_unlock();
+    return rc;
 }
 
 /* ---- time and randomness ---- */
@@ -142,7 +157,8 @@ static void host_free(void *ctx, void *ptr)
 static int host_socket(void *ctx, int domain, int type)
 {
     (void)ctx;
-    return result(socket(domain, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    fork_lock();
+    return own(socket(domain, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
 static int host_bind(void *ctx, int fd, const struct sockaddr *addr, unsigned len)
@@ -161,17 +177,18 @@ static int host_accept(void *ctx, int fd, struct sockaddr *ret_addr, unsigned *l
 {
     (void)ctx;
     int rc;
+    fork_lock();
     do {
         rc = accept4(fd, ret_addr, len, SOCK_NONBLOCK | SOCK_CLOEXEC);
     } while (rc < 0 && errno == EINTR);
-    return result(rc);
+    return own(rc);
 }
 
 static int host_connect(void *ctx, int fd, const struct sockaddr *addr, unsigned len)
 {
     (void)ctx;
     int rc = result(connect(fd, addr, (socklen_t)len));
-    return rc == -EINTR ? -EINPROGRESS : rc; /* interrupted, it goes on in the background */
+    return rc == -EINTR ? -EINPROGRESS : rc; /* if interrupted, it continues in the background */
 }
 
 static int host_getsockname(void *ctx, int fd, struct sockaddr *ret_addr, unsigned *len)
@@ -202,14 +219,38 @@ static int64_t host_sendmsg(void *ctx, int fd, const struct msghdr *msg)
     return result64(rc);
 }
 
+/* Descriptors received with a message are ours, too. */
+static void own_received(struct msghdr *msg)
+{
+    for (struct cmsghdr *head = CMSG_FIRSTHDR(msg); head != NULL; head = CMSG_NXTHDR(msg, head)) {
+        if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < count; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(head) + i * sizeof fd, sizeof fd);
+            fork_note(fd);
+        }
+    }
+}
+
 static int64_t host_recvmsg(void *ctx, int fd, struct msghdr *msg)
 {
     (void)ctx;
+    bool may_bring = msg->msg_controllen > 0;
     ssize_t rc;
+    if (may_bring)
+        fork_lock();
     do {
         rc = recvmsg(fd, msg, MSG_CMSG_CLOEXEC);
     } while (rc < 0 && errno == EINTR);
-    return result64(rc);
+    int64_t got = result64(rc);
+    if (may_bring) {
+        if (rc >= 0)
+            own_received(msg);
+        fork_unlock();
+    }
+    return got;
 }
 
 static int64_t host_send(void *ctx, int fd, const struct iovec *iov, int count)
@@ -231,7 +272,14 @@ static int64_t host_recv(void *ctx, int fd, void *ret_bytes, size_t n)
 static int host_close(void *ctx, int fd)
 {
     (void)ctx;
+    bool is_noted = fork_is_noted(fd);
+    if (is_noted) { /* a child forked in between would keep it */
+        fork_lock();
+        fork_forget(fd);
+    }
     int rc = result(close(fd));
+    if (is_noted)
+        fork_unlock();
     return rc == -EINTR ? 0 : rc; /* Linux has released the descriptor by then */
 }
 
@@ -245,6 +293,85 @@ static int host_open(void *ctx, const char *path, int flags, unsigned mode)
         rc = open(path, flags | O_CLOEXEC | O_NONBLOCK, (mode_t)mode);
     } while (rc < 0 && errno == EINTR);
     return result(rc);
+}
+
+/* Could any user except us and root have put something into this directory? */
+static bool is_shared_folder(const struct stat *st)
+{
+    return (st->st_uid != geteuid() && st->st_uid != 0) || (st->st_mode & (S_IWGRP | S_IWOTH)) != 0;
+}
+
+static int check_own_file(const struct stat *st)
+{
+    return S_ISREG(st->st_mode) && st->st_uid == geteuid() && st->st_nlink == 1 ? 0 : -EPERM;
+}
+
+/* 0: the existing file may be opened, without following a link; 1: a link of our own user that
+ * others can't replace, which the user wants. Checked before the kernel refuses with a less clear
+ * error. */
+static int check_entry(int folder, const struct stat *folder_st, const char *name)
+{
+    struct stat st;
+    if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : -errno;
+    if (!S_ISLNK(st.st_mode))
+        return check_own_file(&st);
+    return st.st_uid == geteuid() && (folder_st->st_mode & S_ISVTX) != 0 ? 1 : -ELOOP;
+}
+
+static int create_in(int folder, const char *name, unsigned mode)
+{
+    const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK;
+    struct stat folder_st, st;
+    int rc = result(fstat(folder, &folder_st));
+    if (rc == 0)
+        rc = is_shared_folder(&folder_st) ? check_entry(folder, &folder_st, name) : 1;
+    if (rc < 0)
+        return rc;
+    if (rc == 1)
+        return result(openat(folder, name, flags | O_TRUNC, (mode_t)mode));
+    int fd = result(openat(folder, name, flags | O_NOFOLLOW, (mode_t)mode));
+    if (fd < 0)
+        return fd;
+    rc = result(fstat(fd, &st));
+    if (rc == 0)
+        rc = check_own_file(&st); /* it may have been replaced meanwhile */
+    if (rc == 0)
+        rc = result(ftruncate(fd, 0));
+    if (rc == 0)
+        return fd;
+    (void)close(fd);
+    return rc;
+}
+
+static int host_create(void *ctx, const char *path, unsigned mode)
+{
+    (void)ctx;
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    size_t n = slash == NULL ? 0 : (size_t)(slash - path);
+    if (n >= sizeof folder)
+        return -ENAMETOOLONG;
+    memcpy(folder, path, n);
+    folder[n] = '\0';
+    int fd = result(open(slash == NULL ? "."
+                         : n == 0      ? "/"
+                                       : folder,
+                         O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (fd < 0)
+        return fd;
+    int rc = create_in(fd, slash == NULL ? path : slash + 1, mode);
+    (void)close(fd);
+    return rc;
+}
+
+const char *os_create_hint(int neg_errno)
+{
+    if (neg_errno != -ELOOP && neg_errno != -EPERM)
+        return "";
+    return " (in a directory that others may write, a link or another user's file is not written "
+           "to: "
+           "remove it or choose another place)";
 }
 
 static int64_t host_read(void *ctx, int fd, void *ret_bytes, size_t n)
@@ -277,12 +404,65 @@ static int64_t host_pwrite(void *ctx, int fd, const void *bytes, size_t n, int64
     return result64(rc);
 }
 
+static enum os_file_kind file_kind_of(mode_t mode)
+{
+    if (S_ISREG(mode))
+        return OS_FILE_REGULAR;
+    if (S_ISDIR(mode))
+        return OS_FILE_FOLDER;
+    return S_ISLNK(mode) ? OS_FILE_LINK : OS_FILE_OTHER;
+}
+
+static int file_of(int rc, const struct stat *st, struct os_file *ret)
+{
+    if (rc < 0)
+        return -errno;
+    *ret = (struct os_file){.kind = file_kind_of(st->st_mode),
+                            .uid = (uint32_t)st->st_uid,
+                            .mode = (uint32_t)(st->st_mode & 07777),
+                            .bytes = st->st_size > 0 ? (uint64_t)st->st_size : 0};
+    return 0;
+}
+
+static int host_stat(void *ctx, const char *path, struct os_file *ret)
+{
+    (void)ctx;
+    struct stat st;
+    return file_of(lstat(path, &st), &st, ret);
+}
+
+static int host_fstat(void *ctx, int fd, struct os_file *ret)
+{
+    (void)ctx;
+    struct stat st;
+    return file_of(fstat(fd, &st), &st, ret);
+}
+
+static int host_mkdir(void *ctx, const char *path, unsigned mode)
+{
+    (void)ctx;
+    return result(mkdir(path, (mode_t)mode));
+}
+
+static int host_rename(void *ctx, const char *from, const char *to)
+{
+    (void)ctx;
+    return result(rename(from, to));
+}
+
+static int host_unlink(void *ctx, const char *path)
+{
+    (void)ctx;
+    return result(unlink(path));
+}
+
 /* ---- waiting for many descriptors ---- */
 
 static int host_poll_create(void *ctx)
 {
     (void)ctx;
-    return result(epoll_create1(EPOLL_CLOEXEC));
+    fork_lock();
+    return own(epoll_create1(EPOLL_CLOEXEC));
 }
 
 static int poll_control(int poll_fd, int what, int fd, void *tag, bool want_write)
@@ -361,10 +541,11 @@ static int host_poll_wait(void *ctx, int poll_fd, struct os_event *ret_events, i
 static int host_bell_create(void *ctx)
 {
     (void)ctx;
-    return result(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    fork_lock();
+    return own(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
 }
 
-/* EAGAIN: the bell's counter is full, or was empty: it rings, or is clear, as asked. */
+/* EAGAIN: the bell's counter is full, or was empty: it rings, or is clear, as requested. */
 static int host_bell_ring(void *ctx, int bell_fd)
 {
     uint64_t one = 1;
@@ -383,11 +564,12 @@ static int host_bell_clear(void *ctx, int bell_fd)
 
 static int memfd_open(const char *name)
 {
-    /* Newer kernels log a warning when neither exec nor noexec is asked for; older refuse it. */
+    /* Newer kernels log a warning if neither exec nor noexec is requested; older ones reject it. */
+    fork_lock();
     int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
     if (fd < 0 && errno == EINVAL)
         fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    return result(fd);
+    return own(fd);
 }
 
 static int host_memfd(void *ctx, const char *name, uint64_t bytes)
@@ -407,17 +589,59 @@ static int host_memfd(void *ctx, const char *name, uint64_t bytes)
         goto fail_close;
     return fd;
 fail_close:
-    (void)close(fd);
+    (void)host_close(ctx, fd);
     return rc;
 }
 
-static void *host_map(void *ctx, int fd, uint64_t bytes)
+static int host_memfd_check(void *ctx, int fd, uint64_t bytes)
 {
     (void)ctx;
-    if (bytes == 0 || bytes > SIZE_MAX)
+    struct stat st;
+    int seals = result(fcntl(fd, F_GET_SEALS));
+    if (seals < 0)
+        return seals;
+    if ((seals & F_SEAL_SHRINK) == 0)
+        return -EPERM;
+    int rc = result(fstat(fd, &st));
+    return rc < 0 ? rc : st.st_size >= 0 && (uint64_t)st.st_size == bytes ? 0 : -EINVAL;
+}
+
+/* The kernel puts one mapping right below another, so two arenas of a size that is a power of two
+ * or nearly so have equal low address bits at equal offsets. Some processors predict the way of
+ * their L1 cache by a hash of these bits (AMD: 12 to 27), and then lines of the two evict each
+ * other: reducing takes four times as long. A color is an address modulo COLOR_SPAN, in steps of
+ * COLOR_STEP, which a large page may have. */
+#define COLOR_STEP ((uint64_t)2 << 20)
+#define COLOR_SPAN (COLOR_STEP * OS_COLORS)
+
+/* Reserves more than is needed and keeps the part that begins right; NULL: as the kernel likes. */
+static void *place_of(uint64_t bytes, int32_t color)
+{
+    if (color < 0 || bytes > SIZE_MAX - COLOR_SPAN)
         return NULL;
-    void *ptr =
-        mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    void *room = mmap(NULL, (size_t)(bytes + COLOR_SPAN), PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED)
+        return NULL;
+    uint64_t wanted = (uint64_t)color % OS_COLORS * COLOR_STEP;
+    uint64_t skip = (wanted - (uint64_t)(uintptr_t)room) % COLOR_SPAN;
+    uint8_t *place = (uint8_t *)room + skip;
+    if (skip > 0)
+        munmap(room, (size_t)skip);
+    munmap(place + bytes, (size_t)(COLOR_SPAN - skip));
+    return place;
+}
+
+static void *host_map(void *ctx, int fd, uint64_t bytes, int32_t color)
+{
+    (void)ctx;
+    if (bytes == 0 || bytes > SIZE_MAX || bytes % (uint64_t)sysconf(_SC_PAGESIZE) != 0)
+        return NULL;
+    void *place = place_of(bytes, color);
+    void *ptr = mmap(place, (size_t)bytes, PROT_READ | PROT_WRITE,
+                     MAP_SHARED | MAP_NORESERVE | (place != NULL ? MAP_FIXED : 0), fd, 0);
+    if (ptr == MAP_FAILED && place != NULL)
+        munmap(place, (size_t)bytes);
     return ptr == MAP_FAILED ? NULL : ptr;
 }
 
@@ -459,6 +683,26 @@ static int host_unshare(void *ctx, void *at, uint64_t bytes)
     return -error;
 }
 
+static size_t host_page_bytes(void *ctx)
+{
+    (void)ctx;
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* A private mapping shows the file's page until it is written to; so each page is, without changing
+ * it. */
+static int host_detach(void *ctx, void *at, uint64_t bytes, int fd, uint64_t offset)
+{
+    void *ptr = mmap(at, (size_t)bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, fd, (off_t)offset);
+    if (ptr == MAP_FAILED)
+        return -errno;
+    size_t page = host_page_bytes(ctx);
+    for (uint64_t done = 0; done < bytes; done += page)
+        atomic_fetch_or((_Atomic uint8_t *)at + done, 0);
+    return 0;
+}
+
 static int64_t host_peer_read(void *ctx, int32_t pid, const struct iovec *local, int nlocal,
                               const struct iovec *remote, int nremote)
 {
@@ -473,7 +717,14 @@ static int32_t host_pid(void *ctx)
     return (int32_t)getpid();
 }
 
-/* The set must be at least as large as the kernel's, which nothing tells: grow until it fits. */
+static uint32_t host_user(void *ctx)
+{
+    (void)ctx;
+    return (uint32_t)geteuid();
+}
+
+/* The set must be at least as large as the kernel's, whose size is not reported: grow until it
+ * fits. */
 static int affinity_count(void)
 {
     for (int cores = 1024; cores <= 1024 * 1024; cores *= 4) {
@@ -505,8 +756,8 @@ static int host_cpu_count(void *ctx)
 
 /* ---- threads and short waits ---- */
 
-/* Signals are the program's business: our threads take none, but a fault of their own still gets
- * to whoever reports crashes. */
+/* Signals belong to the program: our threads block them all, except faults of their own, which
+ * still reach crash handlers. */
 static void signals_block(sigset_t *ret_old)
 {
     sigset_t blocked;
@@ -563,6 +814,15 @@ static int host_thread_join(void *ctx, void *thread)
     return 0;
 }
 
+static int host_thread_detach(void *ctx, void *thread)
+{
+    if (thread == NULL)
+        return 0;
+    int rc = pthread_detach(*(pthread_t *)thread);
+    host_free(ctx, thread);
+    return -rc;
+}
+
 static void host_yield(void *ctx)
 {
     (void)ctx;
@@ -595,6 +855,36 @@ static int host_futex_wake(void *ctx, const uint32_t *word, int count)
     return result((int)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0));
 }
 
+/* ---- shared libraries ---- */
+
+static void *host_library_open(void *ctx, const char *name, unsigned flags, char *ret_why,
+                               size_t bytes)
+{
+    (void)ctx;
+    int how = RTLD_NOW | RTLD_NODELETE;
+    how |= (flags & OS_LIBRARY_GLOBAL) != 0 ? RTLD_GLOBAL : RTLD_LOCAL;
+    how |= (flags & OS_LIBRARY_LOADED) != 0 ? RTLD_NOLOAD : 0;
+    void *library = dlopen(name, how);
+    if (library == NULL && bytes > 0) {
+        const char *why = dlerror();
+        (void)snprintf(ret_why, bytes, "%s", why != NULL ? why : "it can't be loaded");
+    }
+    return library;
+}
+
+static void *host_library_symbol(void *ctx, void *library, const char *name)
+{
+    (void)ctx;
+    return dlsym(library != NULL ? library : RTLD_DEFAULT, name);
+}
+
+static void host_library_close(void *ctx, void *library)
+{
+    (void)ctx;
+    if (library != NULL)
+        (void)dlclose(library);
+}
+
 /* ---- environment ---- */
 
 static const char *host_env(void *ctx, const char *name)
@@ -619,7 +909,8 @@ static void host_env_each(void *ctx, void (*fn)(void *arg, const char *name, con
     }
 }
 
-/* In place, as unsetenv() would race with readers in other threads and leave the bytes behind. */
+/* In place, as unsetenv() would race with readers in other threads and leave the bytes in memory.
+ */
 static void host_env_wipe(void *ctx, const char *name)
 {
     (void)ctx;
@@ -650,10 +941,18 @@ const struct os *os_host(void)
         .sendmsg = host_sendmsg,
         .recvmsg = host_recvmsg,
         .close = host_close,
+        .resolve = net_resolve,
+        .interfaces = net_interfaces,
         .open = host_open,
+        .create = host_create,
         .read = host_read,
         .write = host_write,
         .pwrite = host_pwrite,
+        .stat = host_stat,
+        .fstat = host_fstat,
+        .mkdir = host_mkdir,
+        .rename = host_rename,
+        .unlink = host_unlink,
         .poll_create = host_poll_create,
         .poll_add = host_poll_add,
         .poll_change = host_poll_change,
@@ -663,26 +962,39 @@ const struct os *os_host(void)
         .bell_ring = host_bell_ring,
         .bell_clear = host_bell_clear,
         .memfd = host_memfd,
+        .memfd_check = host_memfd_check,
         .map = host_map,
         .unmap = host_unmap,
         .discard = host_discard,
         .share = host_share,
         .unshare = host_unshare,
+        .detach = host_detach,
         .peer_read = host_peer_read,
         .pid = host_pid,
+        .user = host_user,
+        .page_bytes = host_page_bytes,
         .cpu_count = host_cpu_count,
         .thread_start = host_thread_start,
         .thread_join = host_thread_join,
+        .thread_detach = host_thread_detach,
         .thread_pin = host_thread_pin,
         .yield = host_yield,
         .sleep_ns = host_sleep_ns,
         .futex_wait = host_futex_wait,
         .futex_wake = host_futex_wake,
+        .library_open = host_library_open,
+        .library_symbol = host_library_symbol,
+        .library_close = host_library_close,
         .env = host_env,
         .env_each = host_env_each,
         .env_wipe = host_env_wipe,
     };
     return &host;
+}
+
+void os_host_watch_forks(void)
+{
+    fork_watch();
 }
 
 void os_host_alloc_counts(uint64_t *ret_live, uint64_t *ret_total)

@@ -1,17 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* proc.h - what the system tells about a process: its files in /proc and its parent.
+/* proc.h - what the system knows about a process: its parent, its program, its environment, its
+ * open files.
  *
- * For those who look upwards for the program that started this one. Nothing here may be relied on:
- * a process may be another user's, or gone; then there is no text and no parent.
+ * For code that searches its ancestors for the program that started this one. The results are best
+ * effort: a process may belong to another user or have exited; then there is no text and no parent.
  *
- * Thread: any.  Start reading at proc_read(). */
+ * Thread: any.  Start reading at proc_parent(). */
 #ifndef HVD_BASE_PROC_H
 #define HVD_BASE_PROC_H
 
 #include "base/os.h"
 
-/* /proc/PID/WHAT, at most bytes - 1 of it, ended by a 0; returns how many. */
-size_t proc_read(const struct os *os, int32_t pid, const char *what, char *ret_text, size_t bytes);
 int32_t proc_parent(const struct os *os, int32_t pid); /* -1: not known */
+/* The path of the program that it runs; false: not known, or too long. */
+bool proc_program(const struct os *os, int32_t pid, char *ret_path, size_t bytes);
+/* The environment it was started with, NAME=VALUE after NAME=VALUE, each terminated by a 0; at most
+ * bytes - 1 of it. Returns the length. */
+size_t proc_environment(const struct os *os, int32_t pid, char *ret_text, size_t bytes);
+/* Another descriptor of the same file of this process, positioned at its start; negative errno
+ * value: it can't be opened again. */
+int proc_reopen(const struct os *os, int fd);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sha256.h - SHA-256, HMAC and HKDF (FIPS 180-4, RFC 2104, RFC 5869): all the cryptography we write
- * ourselves; anything more comes from the system's library. Thread: any. */
+/* sha256.h - SHA-256, HMAC and HKDF (FIPS 180-4, RFC 2104, RFC 5869): all the cryptography
+ * implemented here; anything more comes from the system's library. Thread: any. */
 #ifndef HVD_BASE_SHA256_H
 #define HVD_BASE_SHA256_H
 #include <stdbool.h>
@@ -15,6 +15,9 @@ struct sha256 {
 void sha256_init(struct sha256 *h);
 void sha256_update(struct sha256 *h, const void *bytes, size_t n);
 void sha256_final(struct sha256 *h, uint8_t ret_digest[SHA256_BYTES]);
+/* One block, with the CPU's instructions if it has them, and without: for tests. */
+void sha256_compress(uint32_t state[8], const uint8_t block[64]);
+void sha256_compress_portable(uint32_t state[8], const uint8_t block[64]);
 struct hmac256 {
     struct sha256 inner, outer;
 };

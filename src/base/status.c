@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* status.c - error records, and the names and classes of statuses and dtypes.
  *
- * Thread: any; a struct error belongs to whoever holds it.  Blocks: never.
- * Invariant: the first cause written to a record stays; callers further out cannot blur it.
- * The four classes are what bindings raise by: the caller's argument, a rank that disagrees, an op
- * given up, and all that broke on the way.  Start reading at error_set(). */
+ * Thread: any; a struct error belongs to its holder.  Blocks: never. Invariant: the first cause
+ * written to a record is kept; callers further out cannot overwrite it. Bindings raise exceptions
+ * by the four classes: the caller's argument, a rank that disagrees, an abandoned op, and
+ * everything else that broke.  Start reading at error_set(). */
 #undef _GNU_SOURCE /* the POSIX strerror_r(), whatever the build defines */
 #define _POSIX_C_SOURCE 200809L
 
@@ -13,14 +13,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-void error_clear(struct error *error)
-{
-    if (error == NULL)
-        return;
-    error->status = HVD_OK;
-    error->text[0] = '\0';
-}
 
 static bool error_is_open(const struct error *error, hvd_status_t status)
 {
@@ -84,6 +76,7 @@ const char *hvd_status_name(hvd_status_t status)
     case HVD_ERR_PEER_HUNG: return "peer hung";
     case HVD_ERR_SHUTDOWN: return "shut down";
     case HVD_ERR_INTERNAL: return "internal error";
+    case HVD_ERR_REMOVED: return "removed";
     }
     return "unknown status";
 }
@@ -113,6 +106,7 @@ hvd_status_class_t hvd_status_class(hvd_status_t status)
     case HVD_ERR_PEER_HUNG:
     case HVD_ERR_SHUTDOWN:
     case HVD_ERR_INTERNAL: return HVD_CLASS_UNKNOWN;
+    case HVD_ERR_REMOVED: return HVD_CLASS_ABORTED;
     }
     return HVD_CLASS_UNKNOWN;
 }

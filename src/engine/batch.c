@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* batch.c - tensor fusion: ready ops become batches by kind, dtype, reduction, scale, device and
- * group.
+/* batch.c - tensor fusion: ready ops become batches by kind, dtype, reduction, scale, memory,
+ * devices and group.
  *
  * Greedy with look-ahead: the first op not yet taken opens a batch; later ones that match join it
  * while the sum stays within HOROVOD_FUSION_THRESHOLD; those that do not match are stepped over, as
  * long as what was stepped over also fits, and keep their order.
  *
  * Thread: coordinator's token holder.  Pure apart from is_taken.  Start reading at batch_fuse(). */
-#include "engine/engine.h"
+#include "engine/batch.h"
+
+#include <assert.h>
+
+#include "engine/engine_private.h"
 
 static bool is_fusable(const struct entry *e)
 {
@@ -18,7 +22,8 @@ static bool is_fusable(const struct entry *e)
 
 static bool is_match(const struct procset *set, const struct entry *a, const struct entry *b)
 {
-    if (a->kind != b->kind || a->dtype != b->dtype)
+    if (a->kind != b->kind || a->dtype != b->dtype || a->memory != b->memory ||
+        a->devices != b->devices || a->device != b->device)
         return false;
     if (set->engine->config->disable_group_fusion && a->group != b->group)
         return false;
@@ -28,7 +33,20 @@ static bool is_match(const struct procset *set, const struct entry *a, const str
            factor_is_same(a->postscale, b->postscale);
 }
 
-/* Bytes the batch takes: for an allgather, what all ranks give. */
+bool batch_is_sane(const struct procset *set, const uint32_t *ids, int32_t count)
+{
+    const struct entry *first = count > 0 ? procset_entry(set, ids[0]) : NULL;
+    if (first == NULL || count > COLL_PARTS_MAX || (count > 1 && !is_fusable(first)))
+        return false;
+    for (int32_t i = 1; i < count; i++) {
+        const struct entry *e = procset_entry(set, ids[i]);
+        if (e == NULL || !is_match(set, first, e))
+            return false;
+    }
+    return true;
+}
+
+/* Bytes of the batch: for an allgather, the inputs of all ranks. */
 static uint64_t fused_bytes(const struct procset *set, const struct entry *e)
 {
     if (e->kind != HVD_ALLGATHER || e->dim0 == NULL || e->ndim == 0)
@@ -44,7 +62,8 @@ static uint64_t fused_bytes(const struct procset *set, const struct entry *e)
 static int32_t collect(const struct procset *set, struct batch_item *items, int32_t first,
                        int32_t count, uint32_t *ret_ids)
 {
-    uint64_t limit = (uint64_t)set->engine->config->fusion_threshold_bytes;
+    uint64_t limit = (uint64_t)set->tunables.fusion_threshold_bytes;
+    assert(first < count && !items[first].is_taken);
     const struct entry *head = items[first].entry;
     uint64_t used = fused_bytes(set, head), skipped = 0;
     int32_t taken = 1;
@@ -80,6 +99,7 @@ void batch_fuse(const struct procset *set, struct batch_item *items, int32_t cou
         if (items[first].is_taken)
             continue;
         int32_t taken = collect(set, items, first, count, ids);
+        assert(taken >= 1 && taken <= COLL_PARTS_MAX);
         emit(arg, ids, taken);
     }
 }

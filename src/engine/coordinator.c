@@ -1,24 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* coordinator.c - the root's half of the negotiation: collects what every rank says about a name,
- * compares it, gives names ids, decides when and how ready ops are batched, and learns the steps of
- * a training so that a plan can take over.
+/* coordinator.c - the root's half of the negotiation: collects the requests of all ranks for a
+ * name, has them compared (compare.c), assigns ids to names (cache.c), decides when ready ops are
+ * batched (batch.c), and writes the responses (response.c).
  *
  * Thread: token holder of the set's lowest rank.  Owner: its struct procset.  Blocks: never.
  * Invariant: a name becomes ready only after every rank that has not joined announced it with equal
- * dtype, op, root, scale and compatible shape; otherwise exactly one error goes to every rank.
- * Start reading at coordinator_request() and coordinator_flush(). */
+ * dtype, op, root, scale, kind of memory and compatible shape; otherwise exactly one error is sent
+ * to every rank. Start reading at coordinator_request() and coordinator_flush(). */
+#include "engine/coordinator.h"
+
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/coordinator.h"
-#include "engine/engine.h"
+#include "engine/batch.h"
+#include "engine/cache.h"
+#include "engine/compare.h"
+#include "engine/engine_private.h"
+#include "engine/learn.h"
+#include "engine/negotiate.h"
+#include "engine/plan.h"
+#include "engine/response.h"
+#include "engine/sets.h"
 #include "engine/timeline.h"
+#include "engine/tune.h"
 
-#define OUT_BYTES (256u << 10)
-#define OUT_FULL  (128u << 10)
-
-#define EVICT_LOOKS 8
-#define EVICT_MAX   2
+/* What one process can address: a result beyond it is an absurd dimension, not a lack of memory. */
+#define RESULT_BYTES_MAX (UINT64_C(1) << 47)
+#define RANKS_NAMED_MAX  8
 
 /* ---- making and ending ---- */
 
@@ -31,17 +40,18 @@ hvd_status_t coordinator_create(struct procset *set, struct coordinator **ret)
     c->set = set;
     map_init(&c->pending, os);
     map_init(&c->entries, os);
+    map_init(&c->passing, os);
     c->next_id = 1;
+    c->stuck_since_ns = -1;
+    c->step = 1; /* entries begin with 0: seen in no step */
     c->steps_wanted = set->engine->config->plan_warmup_steps;
     c->joined = os_alloc(os, (size_t)set->size);
-    c->buffers[0] = os_alloc(os, OUT_BYTES);
-    c->buffers[1] = os_alloc(os, OUT_BYTES);
-    if (c->joined == NULL || c->buffers[0] == NULL || c->buffers[1] == NULL) {
+    c->positioned = os_alloc(os, (size_t)set->size);
+    c->made = os_alloc(os, (size_t)set->size * sizeof *c->made);
+    if (c->joined == NULL || c->positioned == NULL || c->made == NULL || !response_create(c)) {
         coordinator_destroy(c);
         return HVD_ERR_NO_MEMORY;
     }
-    writer_init(&c->out, c->buffers[0], OUT_BYTES);
-    c->out.used = NEGOTIATE_HEAD;
     *ret = c;
     return HVD_OK;
 }
@@ -62,6 +72,8 @@ static void pending_clear(struct coordinator *c)
         pending_free(c, p);
     map_destroy(&c->pending);
     map_init(&c->pending, c->set->engine->os);
+    for (int32_t i = 0; c->made != NULL && i < c->set->size; i++)
+        c->made[i] = 0;
 }
 
 void coordinator_destroy(struct coordinator *c)
@@ -72,21 +84,24 @@ void coordinator_destroy(struct coordinator *c)
     pending_clear(c);
     map_destroy(&c->pending);
     map_destroy(&c->entries);
+    map_destroy(&c->passing);
     os_free(os, c->ready);
     os_free(os, c->items);
     os_free(os, c->window);
+    response_destroy(c);
     os_free(os, c->joined);
-    os_free(os, c->buffers[0]);
-    os_free(os, c->buffers[1]);
+    os_free(os, c->positioned);
+    os_free(os, c->made);
+    os_free(os, c->stuck);
     os_free(os, c);
 }
 
-void coordinator_forget_all(struct procset *set)
+static void unready(struct coordinator *c, struct entry *entry)
 {
-    struct coordinator *c = set->coordinator;
-    map_destroy(&c->entries);
-    map_init(&c->entries, set->engine->os);
-    c->oldest = c->newest = NULL;
+    assert(entry->is_ready && !entry->is_forgotten);
+    entry->is_ready = false;
+    if (entry->is_transient)
+        map_remove(&c->passing, entry->name, entry->name_bytes);
 }
 
 void coordinator_generation(struct procset *set)
@@ -94,7 +109,7 @@ void coordinator_generation(struct procset *set)
     struct coordinator *c = set->coordinator;
     pending_clear(c);
     for (int32_t i = 0; i < c->ready_count; i++)
-        c->ready[i]->is_ready = false;
+        unready(c, c->ready[i]);
     c->ready_count = 0;
     c->ready_bytes = 0;
     c->window_count = 0;
@@ -102,79 +117,6 @@ void coordinator_generation(struct procset *set)
     c->steps_equal = 0;
     memset(c->joined, 0, (size_t)set->size);
     c->joined_count = 0;
-}
-
-/* ---- what goes out ---- */
-
-/* Hands out what was collected. Applying it may collect more, in the other buffer. */
-static void out_send(struct procset *set)
-{
-    struct coordinator *c = set->coordinator;
-    if (c->out.used == NEGOTIATE_HEAD)
-        return;
-    uint8_t *message = c->out.bytes;
-    size_t n = c->out.used;
-    c->current = !c->current;
-    writer_init(&c->out, c->buffers[c->current], OUT_BYTES);
-    c->out.used = NEGOTIATE_HEAD;
-    negotiate_respond(set, message, n);
-}
-
-static void out_error(struct procset *set, const struct pending *p)
-{
-    struct writer *w = &set->coordinator->out;
-    put_u8(w, ITEM_ERROR);
-    put_blob(w, p->name, p->request.name_bytes);
-    put_u32(w, (uint32_t)p->error->status);
-    put_text(w, p->error->text);
-}
-
-/* ---- the cache, in the order of use ---- */
-
-static void cache_unlink(struct coordinator *c, struct entry *entry)
-{
-    *(entry->older != NULL ? &entry->older->newer : &c->oldest) = entry->newer;
-    *(entry->newer != NULL ? &entry->newer->older : &c->newest) = entry->older;
-    entry->older = entry->newer = NULL;
-}
-
-static void cache_link(struct coordinator *c, struct entry *entry)
-{
-    entry->older = c->newest;
-    *(c->newest != NULL ? &c->newest->newer : &c->oldest) = entry;
-    c->newest = entry;
-}
-
-static void cache_use(struct coordinator *c, struct entry *entry)
-{
-    if (c->newest == entry || entry->is_transient || entry->is_forgotten)
-        return;
-    cache_unlink(c, entry);
-    cache_link(c, entry);
-}
-
-void coordinator_forget(struct procset *set, struct entry *entry)
-{
-    struct coordinator *c = set->coordinator;
-    map_remove(&c->entries, entry->name, entry->name_bytes);
-    cache_unlink(c, entry);
-    entry->is_forgotten = true; /* what still comes by its id before all know does not count */
-    for (int32_t i = 0; entry->is_ready && i < c->ready_count; i++)
-        if (c->ready[i] == entry) {
-            entry->is_ready = false;
-            c->ready_bytes -= entry->bytes;
-            memmove(&c->ready[i], &c->ready[i + 1],
-                    (size_t)(c->ready_count - i - 1) * sizeof(struct entry *));
-            c->ready_count--;
-            break;
-        }
-    if (entry->ready_count > 0)
-        timeline_negotiate_end(set->engine->timeline, set->id, entry->name, entry->name_bytes);
-    c->steps_equal = 0;
-    c->window_count = 0;
-    c->step++;
-    put_u8(&c->out, ITEM_FORGET);
-    put_u32(&c->out, entry->id);
 }
 
 static uint32_t next_id(struct procset *set)
@@ -185,181 +127,108 @@ static uint32_t next_id(struct procset *set)
     return c->next_id++;
 }
 
-/* The cache is full: the entry not used for longest goes. One that is in use right now counts as
- * used: if the oldest few are, so are probably all, and the cache grows for the while. Two go for
- * one that comes, so that it shrinks again. */
-static void evict(struct procset *set)
-{
-    struct coordinator *c = set->coordinator;
-    int32_t gone = 0;
-    for (int32_t i = 0; i < EVICT_LOOKS && gone < EVICT_MAX && c->oldest != NULL &&
-                        (int64_t)c->entries.count >= set->engine->config->cache_capacity;
-         i++) {
-        struct entry *oldest = c->oldest;
-        if (oldest->queued > 0 || oldest->ready_count > 0 || oldest->is_ready) {
-            cache_use(c, oldest);
-            continue;
-        }
-        coordinator_forget(set, oldest);
-        gone++;
-    }
-    if (gone == 0 || c->is_evict_told)
-        return;
-    c->is_evict_told = true;
-    LOG_AT(set->engine->log, LOG_WARNING,
-           "The response cache is full (%lld entries) and begins to forget; a larger "
-           "HOROVOD_CACHE_CAPACITY keeps negotiation cheap.",
-           (long long)set->engine->config->cache_capacity);
-}
+/* ---- verdicts ---- */
 
-/* ---- comparing ---- */
-
-static hvd_status_t mismatch(struct pending *p, const struct os *os, const struct procset *set,
-                             const struct request *q, hvd_status_t status, const char *text)
+/* Records the first mismatch of a name; all ranks get it when all have announced it. An error that
+ * can't be recorded must not be lost: then the set fails. */
+static hvd_status_t verdict(const struct procset *set, struct pending *p, hvd_status_t status,
+                            struct error *error, const char *text)
 {
     if (p->error != NULL)
-        return status;
-    p->error = os_alloc(os, sizeof *p->error);
+        return HVD_OK;
+    p->error = os_alloc(set->engine->os, sizeof *p->error);
     if (p->error == NULL)
-        return HVD_ERR_NO_MEMORY;
-    return error_set(p->error, status, "%s (tensor %s, ranks %d and %d)", text, p->name,
-                     set->ranks[p->request.rank], set->ranks[q->rank]);
+        return procset_no_memory(set, error, "an error of a tensor");
+    error_set(p->error, status, "%s", text);
+    return HVD_OK;
 }
 
-static const char *device_name(int32_t device)
+static hvd_status_t mismatch(const struct procset *set, struct pending *p, const struct request *q,
+                             struct error *error, const struct difference *d)
 {
-    return device == HVD_DEVICE_CPU ? "CPU" : "GPU";
-}
-
-static bool compare_basics(const struct request *a, const struct request *b, char *t, size_t n)
-{
-    const char *ka = kind_name(a->kind, a->reduce), *kb = kind_name(b->kind, b->reduce);
-    if (a->dtype != b->dtype)
-        snprintf(t, n, "Mismatched data types: One rank had type %s, but another rank had type %s.",
-                 hvd_dtype_name((hvd_dtype_t)a->dtype), hvd_dtype_name((hvd_dtype_t)b->dtype));
-    else if (strcmp(ka, kb) != 0)
-        snprintf(t, n, "Mismatched operations: One rank did an %s, but another rank did an %s.", ka,
-                 kb);
-    else if ((a->device == HVD_DEVICE_CPU) != (b->device == HVD_DEVICE_CPU))
-        snprintf(t, n,
-                 "Mismatched %s CPU/GPU device selection: One rank specified device %s, but "
-                 "another rank specified "
-                 "device %s.",
-                 ka, device_name(a->device), device_name(b->device));
+    char all[HVD_ERROR_MAX];
+    int first = set->ranks[p->request.rank], other = set->ranks[q->rank];
+    p->odd[q->rank / 8] |= (uint8_t)(1u << (q->rank % 8));
+    p->odd_count++;
+    if (d->values[0][0] != '\0')
+        snprintf(all, sizeof all, "%s (tensor %s; rank %d: %s; rank %d: %s)", d->text, p->name,
+                 first, d->values[0], other, d->values[1]);
     else
-        return true;
-    return false;
+        snprintf(all, sizeof all, "%s (tensor %s; ranks %d and %d)", d->text, p->name, first,
+                 other);
+    return verdict(set, p, HVD_ERR_MISMATCH, error, all);
 }
 
-static bool compare_shape_exact(const struct request *a, const struct request *b, char *t, size_t n)
+/* The error names two ranks. Which of them is the exception? */
+static void describe_rest(const struct procset *set, struct pending *p)
 {
-    char sa[256], sb[256];
-    if (a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof a->shape[0]) == 0)
-        return true;
-    shape_format(a->ndim, a->shape, sa, sizeof sa);
-    shape_format(b->ndim, b->shape, sb, sizeof sb);
-    snprintf(t, n,
-             "Mismatched %s tensor shapes: One rank sent a tensor of shape %s, but another rank "
-             "sent a tensor of shape %s.",
-             kind_name(a->kind, a->reduce), sa, sb);
-    return false;
-}
-
-static bool compare_shape_rows(const struct request *a, const struct request *b, char *t, size_t n)
-{
-    const char *kind = kind_name(a->kind, a->reduce);
-    if (a->ndim != b->ndim) {
-        snprintf(t, n,
-                 "Mismatched %s tensor shapes: One rank sent a tensor of rank %d, but another rank "
-                 "sent a tensor of rank %d.",
-                 kind, a->ndim, b->ndim);
-        return false;
-    }
-    for (int32_t i = 1; i < a->ndim; i++) {
-        if (a->shape[i] == b->shape[i])
+    char list[RANKS_NAMED_MAX * 12 + 8] = "";
+    size_t used = 0, end = strlen(p->error->text);
+    int32_t named = 0, first = set->ranks[p->request.rank];
+    for (int32_t i = 0; i < set->size && named <= RANKS_NAMED_MAX; i++) {
+        if ((p->odd[i / 8] >> (i % 8) & 1) == 0)
             continue;
-        snprintf(t, n,
-                 "Mismatched %s tensor shapes: One rank sent a tensor with dimension %d equal to "
-                 "%lld, but another "
-                 "rank sent a tensor with dimension %d equal to %lld.",
-                 kind, i, (long long)a->shape[i], i, (long long)b->shape[i]);
-        return false;
+        int n = named == RANKS_NAMED_MAX ? snprintf(list + used, sizeof list - used, ", ...")
+                                         : snprintf(list + used, sizeof list - used, "%s%d",
+                                                    named > 0 ? ", " : "", set->ranks[i]);
+        used += (size_t)n;
+        named++;
     }
-    return true;
+    char *tail = p->error->text + end;
+    if (p->odd_count == 1)
+        snprintf(tail, sizeof p->error->text - end, " All other ranks match rank %d.", first);
+    else
+        snprintf(tail, sizeof p->error->text - end, " Ranks that do not match rank %d: %s.", first,
+                 list);
 }
 
-static bool compare_reduction(const struct request *a, const struct request *b, char *t, size_t n)
+static hvd_status_t wrong_alone(const struct procset *set, struct pending *p,
+                                const struct request *q, hvd_status_t status, struct error *error,
+                                const char *text)
 {
-    if (!factor_is_same(a->prescale, b->prescale) || !factor_is_same(a->postscale, b->postscale)) {
-        snprintf(t, n,
-                 "Mismatched prescale and/or postscale factors: One rank sent factors (%g, %g), "
-                 "but another rank sent "
-                 "factors (%g, %g).",
-                 a->prescale, a->postscale, b->prescale, b->postscale);
-        return false;
-    }
-    if (a->kind == HVD_ALLREDUCE && a->reduce != b->reduce) {
-        snprintf(t, n,
-                 "Mismatched reduction operation: One rank sent reduction op %d, but another rank "
-                 "sent reduction op %d.",
-                 a->reduce, b->reduce);
-        return false;
-    }
-    return true;
+    char all[HVD_ERROR_MAX];
+    snprintf(all, sizeof all, "%s (tensor %s, rank %d)", text, p->name, set->ranks[q->rank]);
+    return verdict(set, p, status, error, all);
 }
 
-/* Equal enough to run together? `t` gets the contract's words if not. */
-static bool compare(const struct procset *set, const struct request *a, const struct request *b,
-                    char *t, size_t n)
-{
-    if (!compare_basics(a, b, t, n))
-        return false;
-    switch (a->kind) {
-    case HVD_ALLREDUCE:
-    case HVD_REDUCESCATTER: return compare_shape_exact(a, b, t, n) && compare_reduction(a, b, t, n);
-    case HVD_BROADCAST:
-        if (!compare_shape_exact(a, b, t, n))
-            return false;
-        if (a->root == b->root)
-            return true;
-        snprintf(t, n,
-                 "Mismatched BROADCAST root ranks: One rank specified root rank %d, but another "
-                 "rank specified root rank %d.",
-                 set->ranks[a->root], set->ranks[b->root]);
-        return false;
-    case HVD_ALLGATHER:
-    case HVD_ALLTOALL: return compare_shape_rows(a, b, t, n);
-    default: return true;
-    }
-}
-
-static bool compare_payload(const struct pending *p, const struct request *q, char *t, size_t n)
-{
-    if (p->request.payload_bytes == q->payload_bytes &&
-        (q->payload_bytes == 0 || memcmp(p->payload, q->payload, q->payload_bytes) == 0))
-        return true;
-    snprintf(t, n, "%s",
-             p->request.payload_bytes != q->payload_bytes
-                 ? "Attempted to register process set with mismatching size on different ranks"
-                 : "Attempted to register process set with mismatching values on different ranks");
-    return false;
-}
-
-/* Wrong by itself, whatever the others say. */
-static void check_alone(struct procset *set, struct pending *p, const struct request *q)
+/* Wrong by itself, whatever the other ranks sent. */
+static hvd_status_t check_alone(const struct procset *set, struct pending *p,
+                                const struct request *q, struct error *error)
 {
     char t[512];
     if ((q->kind == HVD_ALLGATHER || q->kind == HVD_ALLTOALL || q->kind == HVD_REDUCESCATTER) &&
         q->ndim == 0) {
-        /* The contract's words, whoever came first; the ranks follow in parentheses. */
+        /* The sentence of 0.28.1, whichever rank it was; the rank follows in parentheses. */
         snprintf(t, sizeof t, "Process-set rank zero tried to %s a rank-zero tensor.",
                  kind_name(q->kind, q->reduce));
-        mismatch(p, set->engine->os, set, q, HVD_ERR_MISMATCH, t);
+        return wrong_alone(set, p, q, HVD_ERR_MISMATCH, error, t);
     }
     if (q->kind == HVD_ALLREDUCE && q->reduce == HVD_ADASUM && q->dtype != HVD_FLOAT16 &&
         q->dtype != HVD_FLOAT32 && q->dtype != HVD_FLOAT64 && q->dtype != HVD_BFLOAT16)
-        mismatch(p, set->engine->os, set, q, HVD_ERR_UNSUPPORTED,
-                 "Unsupported data type for Adasum");
+        return wrong_alone(set, p, q, HVD_ERR_UNSUPPORTED, error,
+                           "Unsupported data type for Adasum");
+    return HVD_OK;
+}
+
+/* An allgather's result has the length of all inputs together: one absurd first dimension must not
+ * make every rank try to allocate that much memory. */
+static hvd_status_t check_rows(const struct procset *set, struct pending *p, struct error *error)
+{
+    char t[HVD_ERROR_MAX], name[160];
+    uint64_t bytes = 0;
+    int32_t most = 0;
+    if (p->dim0 == NULL)
+        return HVD_OK;
+    for (int32_t i = 0; i < set->size; i++)
+        most = p->dim0[i] > p->dim0[most] ? i : most;
+    if (message_rows_bytes(&p->request, p->dim0, set->size, &bytes) && bytes <= RESULT_BYTES_MAX)
+        return HVD_OK;
+    engine_peer_name(set->engine, set->ranks[most], name, sizeof name);
+    snprintf(t, sizeof t,
+             "The result of the allgather would be larger than any memory: %s gives a first "
+             "dimension of %lld. (tensor %s)",
+             name, (long long)p->dim0[most], p->name);
+    return verdict(set, p, HVD_ERR_LIMIT, error, t);
 }
 
 /* ---- collecting ---- */
@@ -368,15 +237,16 @@ static struct pending *pending_make(struct procset *set, const struct request *q
 {
     const struct os *os = set->engine->os;
     size_t bitmap = ((size_t)set->size + 7) / 8;
-    struct pending *p = os_alloc(os, sizeof *p + bitmap + q->name_bytes + 1);
+    struct pending *p = os_alloc(os, sizeof *p + 2 * bitmap + q->name_bytes + 1);
     if (p == NULL)
         return NULL;
     p->request = *q;
     p->present = (uint8_t *)(p + 1);
-    p->name = (char *)p->present + bitmap;
+    p->odd = p->present + bitmap;
+    p->name = (char *)p->odd + bitmap;
     memcpy(p->name, q->name, q->name_bytes);
     p->request.name = p->name;
-    p->first_ns = set->engine->now_ns;
+    p->first_ns = INT64_MAX;
     if (q->kind == HVD_ALLGATHER)
         p->dim0 = os_alloc(os, (size_t)set->size * sizeof *p->dim0);
     if (q->payload_bytes > 0) {
@@ -391,6 +261,8 @@ static struct pending *pending_make(struct procset *set, const struct request *q
         pending_free(set->coordinator, p);
         return NULL;
     }
+    set->coordinator->made[q->rank]++;
+    p->number = set->coordinator->pending_number++;
     timeline_negotiate_begin(set->engine->timeline, set->id, p->name, q->name_bytes,
                              kind_negotiate_name(q->kind, q->reduce));
     return p;
@@ -406,38 +278,53 @@ static bool is_complete(const struct coordinator *c, const struct pending *p)
     int32_t absent_joined = 0;
     for (int32_t i = 0; c->joined_count > 0 && i < c->set->size; i++)
         absent_joined += c->joined[i] && !is_present(p, i);
+    if (p->request.kind == KIND_SET_OPEN || p->request.kind == KIND_SET_CLOSE)
+        return p->count > 0;
     return p->count + absent_joined == c->set->size;
 }
 
-static void join_error(struct procset *set, struct pending *p)
+static bool is_refused_with_join(uint8_t kind)
 {
-    static const char *const titles[HVD_KIND_COUNT] = {[HVD_ALLGATHER] = "Allgather",
-                                                       [HVD_BROADCAST] = "Broadcast",
-                                                       [HVD_ALLTOALL] = "Alltoall",
-                                                       [HVD_REDUCESCATTER] = "Reducescatter"};
+    return kind == HVD_ALLGATHER || kind == HVD_BROADCAST || kind == HVD_ALLTOALL ||
+           kind == HVD_REDUCESCATTER;
+}
+
+static hvd_status_t join_error(struct procset *set, struct pending *p, struct error *error)
+{
+    char text[HVD_ERROR_MAX];
     uint8_t kind = p->request.kind;
-    if (p->error != NULL || kind >= HVD_KIND_COUNT || titles[kind] == NULL)
-        return;
-    p->error = os_alloc(set->engine->os, sizeof *p->error);
+    if (p->error != NULL || !is_refused_with_join(kind))
+        return HVD_OK;
     int32_t joined = 0;
     while (joined < set->size - 1 && !set->coordinator->joined[joined])
         joined++;
-    if (p->error != NULL)
-        error_set(p->error, HVD_ERR_MISMATCH,
-                  "%s is not supported with Join at this time.%s (tensor %s, rank %d has joined)",
-                  titles[kind],
-                  kind == HVD_ALLGATHER
-                      ? " Specify sparse_to_dense=True if using DistributedOptimizer"
-                      : "",
-                  p->name, set->ranks[joined]);
+    snprintf(text, sizeof text,
+             "%s is not supported with Join at this time.%s (tensor %s, rank %d has joined)",
+             kind_title(kind),
+             kind == HVD_ALLGATHER ? " Specify sparse_to_dense=True if using DistributedOptimizer"
+                                   : "",
+             p->name, set->ranks[joined]);
+    return verdict(set, p, HVD_ERR_MISMATCH, error, text);
+}
+
+static void out_error(struct procset *set, const struct pending *p)
+{
+    struct writer *w =
+        response_room(set, RESPONSE_ITEM_FIXED + p->request.name_bytes + strlen(p->error->text));
+    put_u8(w, ITEM_ERROR);
+    put_blob(w, p->name, p->request.name_bytes);
+    put_u32(w, (uint32_t)p->error->status);
+    put_text(w, p->error->text);
 }
 
 static void out_define(struct procset *set, const struct pending *p, uint32_t id)
 {
-    struct writer *w = &set->coordinator->out;
+    size_t rows = p->dim0 != NULL ? (size_t)set->size * sizeof *p->dim0 : 0;
+    struct writer *w = response_room(set, RESPONSE_ITEM_FIXED + p->request.name_bytes +
+                                              p->request.payload_bytes + rows);
     put_u8(w, ITEM_DEFINE);
     put_u32(w, id);
-    request_put(w, &p->request);
+    message_request_put(w, &p->request);
     put_u8(w, p->dim0 != NULL);
     for (int32_t i = 0; p->dim0 != NULL && i < set->size; i++)
         put_i64(w, p->dim0[i]);
@@ -446,49 +333,58 @@ static void out_define(struct procset *set, const struct pending *p, uint32_t id
 static void finish_set_change(struct procset *set, const struct pending *p)
 {
     struct engine *engine = set->engine;
-    struct writer *w = &set->coordinator->out;
+    struct writer *w = response_room(set, RESPONSE_ITEM_FIXED + p->request.payload_bytes);
     if (p->request.kind == KIND_SET_REMOVE) {
         int32_t id;
+        assert(p->request.payload_bytes == sizeof id);
         memcpy(&id, p->payload, sizeof id);
         put_u8(w, ITEM_SET_REMOVE);
         put_u32(w, (uint32_t)id);
         return;
     }
-    int32_t id =
-        engine->free_id_count > 0 ? engine->free_ids[engine->free_id_head] : engine->next_set_id;
+    if (p->request.kind == KIND_SET_CLOSE) {
+        put_u8(w, ITEM_SET_CLOSE);
+        put_u32(w, (uint32_t)p->request.rank);
+        put_bytes(w, p->payload, p->request.payload_bytes);
+        return;
+    }
+    bool is_open = p->request.kind == KIND_SET_OPEN;
+    uint32_t id = (uint32_t)sets_next_id(engine);
+    if (is_open)
+        id = SET_NUMBER_OPEN;
+    else if (engine->promised_sets > 0)
+        id = SET_NUMBER_NEXT;
+    engine->promised_sets++;
     put_u8(w, ITEM_SET_ADD);
-    put_u32(w, (uint32_t)id);
-    put_u32(w, engine->next_incarnation);
+    put_u32(w, id);
+    put_u32(w, is_open ? (uint32_t)p->request.rank : engine->next_incarnation);
     put_u32(w, p->request.payload_bytes / 4);
     put_bytes(w, p->payload, p->request.payload_bytes);
 }
 
-static void finish_define(struct procset *set, struct pending *p)
+static hvd_status_t finish_define(struct procset *set, struct pending *p, struct error *error)
 {
     struct coordinator *c = set->coordinator;
     struct entry *entry = NULL;
     int64_t capacity = set->engine->config->cache_capacity;
     if (c->is_joining || capacity <= 0 || p->request.kind >= HVD_KIND_COUNT)
         p->request.flags |= REQUEST_TRANSIENT;
+    p->request.device = (int32_t)(p->devices & INT32_MAX);
     uint32_t id = next_id(set);
-    hvd_status_t status = procset_define(set, &p->request, p->dim0, id, &entry);
-    if (status == HVD_OK && !entry->is_transient) {
+    if (procset_define(set, &p->request, p->dim0, id, &entry) != HVD_OK)
+        return procset_no_memory(set, error, "the table of tensors");
+    if (!entry->is_transient) {
         if ((int64_t)c->entries.count >= capacity)
-            evict(set);
+            cache_evict(set);
         if (map_put(&c->entries, entry->name, entry->name_bytes, entry) != 0)
-            status = HVD_ERR_NO_MEMORY;
-        else
-            cache_link(c, entry);
-    }
-    if (status != HVD_OK) {
-        engine_stop(set->engine, status, "Out of memory for the table of tensors.", true);
-        return;
+            return procset_no_memory(set, error, "the table of cached tensors");
+        cache_link(c, entry);
     }
     out_define(set, p, id);
-    coordinator_ready(set, entry);
+    return coordinator_ready(set, entry, error);
 }
 
-/* Ranks that do not agree: a bar of its own, so that it is found. */
+/* Ranks that do not agree: a separate bar, so that it is easy to find. */
 static void trace_error(struct procset *set, const struct pending *p)
 {
     struct timeline *t = set->engine->timeline;
@@ -497,47 +393,76 @@ static void trace_error(struct procset *set, const struct pending *p)
     timeline_end(t, set->id, p->name, p->request.name_bytes);
 }
 
-static void finish(struct procset *set, struct pending *p)
+static hvd_status_t finish(struct procset *set, struct pending *p, struct error *error)
 {
     struct coordinator *c = set->coordinator;
-    map_remove(&c->pending, p->name, p->request.name_bytes);
+    hvd_status_t status = HVD_OK;
+    struct pending *known = map_remove(&c->pending, p->name, p->request.name_bytes);
+    assert(known == p && p->count <= set->size && c->made[p->request.rank] > 0);
+    c->made[p->request.rank]--;
     if (c->joined_count > 0)
-        join_error(set, p);
+        status = join_error(set, p, error);
+    if (status == HVD_OK && p->error == NULL)
+        status = check_rows(set, p, error);
+    if (status != HVD_OK) {
+        pending_free(c, p);
+        return status;
+    }
     if (p->error != NULL) {
+        if (p->odd_count > 0 && p->count > 2)
+            describe_rest(set, p);
         trace_error(set, p);
         out_error(set, p);
-    } else if (p->request.kind == KIND_SET_ADD || p->request.kind == KIND_SET_REMOVE) {
+    } else if (kind_is_set_change(p->request.kind)) {
         timeline_negotiate_end(set->engine->timeline, set->id, p->name, p->request.name_bytes);
         finish_set_change(set, p);
     } else {
-        finish_define(set, p);
+        status = finish_define(set, p, error);
     }
     pending_free(c, p);
-    if (c->out.used > OUT_FULL)
-        out_send(set);
+    return status;
 }
 
 static void emit_ready(struct procset *set);
 
-#define JOIN_NAME "join.noname"
+/* A rank joins for the first time since all had: a joined rank announces no ids, and its earlier
+ * announcements by id must not be lost. All ids become void, and every rank, including the joining
+ * one, announces its pending ops in full. */
+static void join_begin(struct procset *set)
+{
+    set->coordinator->is_joining = true;
+    emit_ready(set); /* all have submitted it: the join is processed afterwards */
+    put_u8(response_room(set, RESPONSE_ITEM_FIXED), ITEM_RESET);
+    response_deliver(set);
+}
 
-static void on_join(struct procset *set, const struct request *q)
+/* The last rank has joined. */
+static void join_end(struct procset *set)
+{
+    struct coordinator *c = set->coordinator;
+    emit_ready(
+        set); /* joined ranks contribute zeros to these; afterwards their names are new ops */
+    timeline_negotiate_end(set->engine->timeline, set->id, JOIN_NAME, strlen(JOIN_NAME));
+    struct writer *w = response_room(set, RESPONSE_ITEM_FIXED);
+    put_u8(w, ITEM_JOINED);
+    put_u32(w, (uint32_t)set->ranks[c->last_joined]);
+    memset(c->joined, 0, (size_t)set->size);
+    c->joined_count = 0;
+    c->is_joining = false;
+}
+
+static hvd_status_t on_join(struct procset *set, const struct request *q, struct error *error)
 {
     struct coordinator *c = set->coordinator;
     if (c->joined[q->rank])
-        return;
+        return negotiate_misbehaved(set, q->rank, error, "joined twice");
     if (!c->is_joining) {
-        /* Who has joined does not announce ids, and what it announced by id before must not be
-         * lost: all ids become void, and everyone, the joining rank too, announces in full what is
-         * pending. */
-        c->is_joining = true;
-        emit_ready(set); /* all have submitted it: the join comes behind */
-        put_u8(&c->out, ITEM_RESET);
-        out_send(set);
-        return;
+        join_begin(set);
+        return HVD_OK;
     }
     c->joined[q->rank] = 1;
     c->joined_count++;
+    c->moved_ns = set->engine->now_ns;
     timeline_negotiate_begin(set->engine->timeline, set->id, JOIN_NAME, strlen(JOIN_NAME),
                              kind_negotiate_name(HVD_JOIN, HVD_SUM));
     timeline_rank_ready(set->engine->timeline, set->id, JOIN_NAME, strlen(JOIN_NAME), q->rank);
@@ -545,61 +470,87 @@ static void on_join(struct procset *set, const struct request *q)
     size_t cursor = 0;
     for (struct pending *p; (p = map_next(&c->pending, &cursor)) != NULL;)
         if (is_complete(c, p)) {
-            finish(set, p);
+            hvd_status_t status = finish(set, p, error);
+            if (status != HVD_OK)
+                return status;
             cursor = 0;
         }
-    if (c->joined_count < set->size)
-        return;
-    emit_ready(
-        set); /* those who have joined give zeros to these; afterwards their names are new ops */
-    timeline_negotiate_end(set->engine->timeline, set->id, JOIN_NAME, strlen(JOIN_NAME));
-    put_u8(&c->out, ITEM_JOINED);
-    put_u32(&c->out, (uint32_t)set->ranks[c->last_joined]);
-    memset(c->joined, 0, (size_t)set->size);
-    c->joined_count = 0;
-    c->is_joining = false;
+    if (c->joined_count == set->size)
+        join_end(set);
+    return HVD_OK;
 }
 
-void coordinator_request(struct procset *set, const struct request *q)
+/* A new name, or one that others have announced; NULL: `error` says why not. */
+static struct pending *pending_of(struct procset *set, const struct request *q, struct error *error)
 {
     struct coordinator *c = set->coordinator;
-    if (q->kind == HVD_JOIN) {
-        on_join(set, q);
-        return;
+    struct pending *p = map_get(&c->pending, q->name, q->name_bytes);
+    if (p != NULL)
+        return p;
+    if (c->made[q->rank] >= ENGINE_IN_FLIGHT_MAX) {
+        negotiate_misbehaved(set, q->rank, error, "announced more than %d ops at once",
+                             ENGINE_IN_FLIGHT_MAX);
+        return NULL;
     }
+    p = pending_make(set, q);
+    if (p == NULL)
+        procset_no_memory(set, error, "a request");
+    return p;
+}
+
+/* Ops fuse if each rank has both on one device, whichever that is. Ranks may announce in any order,
+ * so their values are added up. */
+static uint32_t devices_fold(const struct request *q)
+{
+    int32_t words[2] = {q->rank, q->device};
+    return q->memory == HVD_MEMORY_HOST ? 0 : (uint32_t)hash_bytes(words, sizeof words);
+}
+
+hvd_status_t coordinator_request(struct procset *set, const struct request *q, struct error *error)
+{
+    struct coordinator *c = set->coordinator;
+    assert(q->rank >= 0 && q->rank < set->size);
+    if (q->kind == HVD_JOIN)
+        return on_join(set, q, error);
+    /* All ranks have announced it, and none can have finished it. */
+    if (c->passing.count > 0 && map_get(&c->passing, q->name, q->name_bytes) != NULL)
+        return negotiate_misbehaved(set, q->rank, error, "announced %.*s twice", (int)q->name_bytes,
+                                    q->name);
     struct entry *entry = map_get(&c->entries, q->name, q->name_bytes);
     if (entry != NULL)
-        coordinator_forget(set, entry);
-    struct pending *p = map_get(&c->pending, q->name, q->name_bytes);
+        cache_forget(set, entry);
+    struct pending *p = pending_of(set, q, error);
     if (p == NULL)
-        p = pending_make(set, q);
-    if (p == NULL) {
-        engine_stop(set->engine, HVD_ERR_NO_MEMORY, "Out of memory for a request.", true);
-        return;
-    }
+        return error->status;
     if (is_present(p, q->rank))
-        return;
-    char text[640];
-    bool is_first = p->count == 0;
-    if (!is_first && (!compare(set, &p->request, q, text, sizeof text) ||
-                      !compare_payload(p, q, text, sizeof text)))
-        mismatch(p, set->engine->os, set, q, HVD_ERR_MISMATCH, text);
-    check_alone(set, p, q);
+        return negotiate_misbehaved(set, q->rank, error, "announced %s twice", p->name);
+    int64_t since_ns = engine_since_ns(set->engine, q->waited_ms);
+    p->first_ns = since_ns < p->first_ns ? since_ns : p->first_ns;
+    struct difference d;
+    hvd_status_t status = HVD_OK;
+    if (p->count > 0 &&
+        (!compare_requests(set, &p->request, q, &d) || !compare_payload(&p->request, q, &d)))
+        status = mismatch(set, p, q, error, &d);
+    if (status == HVD_OK)
+        status = check_alone(set, p, q, error);
+    if (status != HVD_OK)
+        return status;
     p->present[q->rank / 8] |= (uint8_t)(1u << (q->rank % 8));
     p->count++;
+    p->devices += devices_fold(q);
     p->request.flags |= q->flags;
     if (p->dim0 != NULL && q->ndim > 0)
         p->dim0[q->rank] = q->shape[0];
     timeline_rank_ready(set->engine->timeline, set->id, p->name, p->request.name_bytes, q->rank);
-    if (is_complete(c, p))
-        finish(set, p);
+    return is_complete(c, p) ? finish(set, p, error) : HVD_OK;
 }
 
 /* ---- batching ---- */
 
-void coordinator_ready(struct procset *set, struct entry *entry)
+hvd_status_t coordinator_ready(struct procset *set, struct entry *entry, struct error *error)
 {
     struct coordinator *c = set->coordinator;
+    assert(!entry->is_ready && !entry->is_forgotten);
     if (c->ready_count == c->ready_capacity) {
         int32_t capacity = c->ready_capacity != 0 ? c->ready_capacity * 2 : 256;
         const struct os *os = set->engine->os;
@@ -609,24 +560,25 @@ void coordinator_ready(struct procset *set, struct entry *entry)
         struct batch_item *items = os->resize(os->ctx, c->items, (size_t)capacity * sizeof *items);
         if (items != NULL)
             c->items = items;
-        if (ready == NULL || items == NULL) {
-            engine_stop(set->engine, HVD_ERR_NO_MEMORY, "Out of memory for ready tensors.", true);
-            return;
-        }
+        if (ready == NULL || items == NULL)
+            return procset_no_memory(set, error, "the list of ready tensors");
         c->ready_capacity = capacity;
     }
+    if (entry->is_transient && map_put(&c->passing, entry->name, entry->name_bytes, entry) != 0)
+        return procset_no_memory(set, error, "the list of ready tensors");
     if (c->ready_count == 0)
         c->ready_first_ns = set->engine->now_ns;
     c->ready[c->ready_count++] = entry;
     c->ready_bytes += entry->bytes;
     entry->is_ready = true;
     cache_use(c, entry);
+    return HVD_OK;
 }
 
 static void emit_batch(void *arg, const uint32_t *ids, int32_t count)
 {
     struct procset *set = arg;
-    struct writer *w = &set->coordinator->out;
+    struct writer *w = response_room(set, RESPONSE_ITEM_FIXED + (size_t)count * 4);
     put_u8(w, ITEM_BATCH);
     put_u32(w, (uint32_t)count);
     for (int32_t i = 0; i < count; i++) {
@@ -635,19 +587,17 @@ static void emit_batch(void *arg, const uint32_t *ids, int32_t count)
         timeline_negotiate_end(set->engine->timeline, set->id, e->name, e->name_bytes);
     }
     learn_batch(set, ids, count);
-    if (w->used > OUT_FULL)
-        out_send(set);
 }
 
 static bool is_time(const struct procset *set, bool is_waited)
 {
     const struct coordinator *c = set->coordinator;
-    const struct config *config = set->engine->config;
+    const struct tunables *t = &set->tunables;
     if (is_waited || set->size == 1 || c->is_shutdown)
         return true;
-    if (c->ready_bytes >= (uint64_t)config->fusion_threshold_bytes)
+    if (c->ready_bytes >= (uint64_t)t->fusion_threshold_bytes)
         return true;
-    return set->engine->now_ns - c->ready_first_ns >= (int64_t)(config->cycle_time_ms * 1e6);
+    return set->engine->now_ns - c->ready_first_ns >= t->cycle_time_ns;
 }
 
 static void emit_ready(struct procset *set)
@@ -658,7 +608,7 @@ static void emit_ready(struct procset *set)
         return;
     for (int32_t i = 0; i < count; i++) {
         c->items[i] = (struct batch_item){.entry = c->ready[i]};
-        c->ready[i]->is_ready = false;
+        unready(c, c->ready[i]);
     }
     c->ready_count = 0;
     c->ready_bytes = 0;
@@ -669,14 +619,17 @@ static void emit_ready(struct procset *set)
 void coordinator_flush(struct procset *set, bool is_waited)
 {
     struct coordinator *c = set->coordinator;
+    tune_flush(set);
     if (c->ready_count > 0 && is_time(set, is_waited) && !learn_plan(set))
         emit_ready(set);
     if (c->is_shutdown && !c->is_shutdown_sent) {
         c->is_shutdown_sent = true;
-        put_u8(&c->out, ITEM_SHUTDOWN);
-        put_u32(&c->out, (uint32_t)c->shutdown_rank);
+        struct writer *w = response_room(set, RESPONSE_ITEM_FIXED + ENGINE_WORDS_MAX);
+        put_u8(w, ITEM_SHUTDOWN);
+        put_u32(w, (uint32_t)c->shutdown_rank);
+        put_text(w, c->shutdown_words);
     }
-    out_send(set);
+    response_deliver(set);
 }
 
 int64_t coordinator_deadline_ns(const struct procset *set)
@@ -684,14 +637,16 @@ int64_t coordinator_deadline_ns(const struct procset *set)
     const struct coordinator *c = set->coordinator;
     if (c->ready_count == 0)
         return INT64_MAX;
-    return c->ready_first_ns + (int64_t)(set->engine->config->cycle_time_ms * 1e6);
+    return c->ready_first_ns + set->tunables.cycle_time_ns;
 }
 
-void coordinator_shutdown(struct procset *set, int32_t rank)
+void coordinator_shutdown(struct procset *set, int32_t rank, const char *words)
 {
     struct coordinator *c = set->coordinator;
-    if (!c->is_shutdown)
+    if (!c->is_shutdown) {
         c->shutdown_rank = rank;
+        snprintf(c->shutdown_words, sizeof c->shutdown_words, "%s", words);
+    }
     c->is_shutdown = true;
     plan_break(set);
 }

@@ -1,19 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engine.c - the engine's life, its turn (engine_progress), and its way to and from the transports.
- * See engine.h.  Start reading at engine_progress(). */
-#include "engine/engine.h"
-
+/* engine.c - the life cycle of the engine: creating it, its turn (engine_progress), and how it
+ * stops, by agreement or because something broke. See engine.h.  Start reading at
+ * engine_progress(). */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/autotune.h"
+#include "engine/control.h"
+#include "engine/coordinator.h"
+#include "engine/deadlock.h"
+#include "engine/engine_private.h"
+#include "engine/execute.h"
 #include "engine/flight.h"
+#include "engine/hung.h"
+#include "engine/negotiate.h"
+#include "engine/plan.h"
+#include "engine/pool.h"
 #include "engine/sets.h"
+#include "engine/stall.h"
+#include "engine/submit.h"
 #include "engine/timeline.h"
+#include "engine/tune.h"
 
-#define TICK_NS         1000000000LL
-#define EARLY_BYTES_MAX (16u << 20)
+#define TICK_NS      500000000LL
+#define MS_NS        1000000LL
+#define COPY_POLL_NS 20000 /* how soon to check whether a copy has finished */
 
-/* ---- life ---- */
+/* ---- create and destroy ---- */
 
 static void *default_alloc(void *ctx, size_t bytes)
 {
@@ -36,6 +50,7 @@ hvd_status_t engine_create(const struct engine_options *options, struct engine *
     engine->config = options->config;
     engine->log = options->log;
     engine->rank = options->rank;
+    engine->culprit = -1;
     engine->size = options->size;
     engine->options = *options;
     engine->backend = options->backend;
@@ -44,14 +59,18 @@ hvd_status_t engine_create(const struct engine_options *options, struct engine *
         engine->options.result_free = default_free;
         engine->options.result_ctx = (void *)(uintptr_t)os;
     }
+    engine->tunables = tune_configured(options->config);
     engine->stop_status = HVD_OK;
+    engine->start_ns = engine->looked_ns = -1;
     pthread_mutex_init(&engine->submit_lock, NULL);
     engine->flight = os_alloc(os, sizeof *engine->flight);
     engine->outboxes = os_alloc(os, (size_t)engine->size * sizeof *engine->outboxes);
+    engine->traffic = os_alloc(os, (size_t)engine->size * sizeof *engine->traffic);
     engine->has_left = os_alloc(os, (size_t)engine->size);
-    engine->is_hung_told = os_alloc(os, (size_t)engine->size);
-    if (engine->flight == NULL || engine->outboxes == NULL || engine->has_left == NULL ||
-        engine->is_hung_told == NULL) {
+    engine->signs = os_alloc(os, (size_t)engine->size * sizeof *engine->signs);
+    if (engine->flight == NULL || engine->outboxes == NULL || engine->traffic == NULL ||
+        engine->has_left == NULL || engine->signs == NULL || !meter_init(engine) ||
+        !autotune_init(engine)) {
         engine_destroy(engine);
         return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
     }
@@ -65,16 +84,13 @@ void engine_destroy(struct engine *engine)
         return;
     sets_destroy(engine);
     pool_destroy(engine);
-    for (int32_t i = 0; engine->outboxes != NULL && i < engine->size; i++)
-        os_free(engine->os, engine->outboxes[i].bytes);
-    os_free(engine->os, engine->outboxes);
-    while (engine->early != NULL) {
-        struct early *next = engine->early->next;
-        os_free(engine->os, engine->early);
-        engine->early = next;
-    }
+    control_destroy(engine);
+    direct_destroy(engine);
+    meter_destroy(engine);
+    autotune_destroy(engine);
+    os_free(engine->os, engine->traffic);
     os_free(engine->os, engine->has_left);
-    os_free(engine->os, engine->is_hung_told);
+    os_free(engine->os, engine->signs);
     os_free(engine->os, engine->flight);
     pthread_mutex_destroy(&engine->submit_lock);
     os_free(engine->os, engine);
@@ -93,196 +109,76 @@ const char *engine_peer_name(const struct engine *engine, int32_t world_rank, ch
     return ret_text;
 }
 
-/* ---- messages out ---- */
+/* ---- waiting times ---- */
 
-static void outbox_put(struct engine *engine, int32_t world_rank, const void *bytes, size_t n)
+uint32_t engine_waited_ms(const struct engine *engine, int64_t since_ns)
 {
-    struct outbox *box = &engine->outboxes[world_rank];
-    size_t need = box->used + n + 4;
-    if (need > box->capacity) {
-        size_t capacity = need * 2;
-        uint8_t *grown = engine->os->resize(engine->os->ctx, box->bytes, capacity);
-        if (grown == NULL) {
-            engine_stop(engine, HVD_ERR_NO_MEMORY, "Out of memory for control messages.", false);
-            return;
-        }
-        box->bytes = grown;
-        box->capacity = capacity;
-    }
-    if (box->used == 0)
-        engine->outbox_waiting++;
-    uint32_t length = (uint32_t)n;
-    memcpy(box->bytes + box->used, &length, 4);
-    memcpy(box->bytes + box->used + 4, bytes, n);
-    box->used += n + 4;
+    int64_t ms = (engine->now_ns - since_ns) / MS_NS;
+    return ms <= 0 ? 0 : ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
 }
 
-static void outbox_drain(struct engine *engine, int32_t world_rank)
+/* A peer may send any value: nothing can have waited longer than this engine has existed. */
+int64_t engine_since_ns(const struct engine *engine, uint32_t waited_ms)
 {
-    struct outbox *box = &engine->outboxes[world_rank];
-    struct transport *t = engine->options.routes[world_rank];
-    while (box->at < box->used) {
-        uint32_t n;
-        memcpy(&n, box->bytes + box->at, 4);
-        if (t->ops->message_send(t, world_rank, box->bytes + box->at + 4, n) == HVD_AGAIN)
-            return;
-        box->at += n + 4u;
-    }
-    box->at = box->used = 0;
-    engine->outbox_waiting--;
+    int64_t since_ns = engine->now_ns - (int64_t)waited_ms * MS_NS;
+    return since_ns > engine->start_ns ? since_ns : engine->start_ns;
 }
 
-void engine_send(struct engine *engine, int32_t world_rank, const void *bytes, size_t n)
+/* ---- why it broke ---- */
+
+void engine_blame(struct engine *engine, int32_t culprit)
 {
-    struct transport *t = engine->options.routes[world_rank];
-    engine->stats.messages_sent++;
-    if (t == NULL)
-        return;
-    if (engine->outboxes[world_rank].used > 0 ||
-        t->ops->message_send(t, world_rank, bytes, n) == HVD_AGAIN)
-        outbox_put(engine, world_rank, bytes, n);
+    bool is_peer = culprit >= 0 && culprit < engine->size && culprit != engine->rank;
+    if (engine->cause == HVD_OK && engine->culprit < 0 && is_peer)
+        engine->culprit = culprit;
 }
 
-/* ---- events in ---- */
-
-static void on_message(void *ctx, int32_t peer, const void *bytes, size_t n);
-
-static void peer_left(struct engine *engine, int32_t peer)
+void engine_tell_cause(struct engine *engine, const char *text)
 {
-    engine->left_count += engine->has_left[peer] == 0;
-    engine->has_left[peer] = 1;
+    if (engine->options.broke != NULL && !atomic_exchange(&engine->is_cause_told, true))
+        engine->options.broke(engine->options.broke_ctx, engine->culprit, text);
 }
 
-/* A member may hear of a new process set from another one before it has opened it itself: such
- * messages wait for their set. */
-static void early_keep(struct engine *engine, int32_t peer, const void *bytes, size_t n)
-{
-    struct early *early =
-        engine->early_bytes + n <= EARLY_BYTES_MAX ? os_alloc(engine->os, sizeof *early + n) : NULL;
-    if (early == NULL) {
-        engine_stop(engine, HVD_ERR_LIMIT,
-                    "Too many messages for a process set that is not open yet.", true);
-        return;
-    }
-    early->peer = peer;
-    early->bytes = n;
-    memcpy(early->message, bytes, n);
-    engine->early_bytes += n;
-    struct early **end = &engine->early;
-    while (*end != NULL)
-        end = &(*end)->next;
-    *end = early;
-}
-
-void engine_early_replay(struct engine *engine)
-{
-    struct early *early = engine->early;
-    engine->early = NULL;
-    engine->early_bytes = 0;
-    while (early != NULL) {
-        struct early *next = early->next;
-        on_message(engine, early->peer, early->message,
-                   early->bytes); /* keeps it again if still too early */
-        os_free(engine->os, early);
-        early = next;
-    }
-}
-
-/* Goodbye; with a cause if the peer goes because something broke for it. */
-static void on_leave(struct engine *engine, int32_t peer, struct reader *r)
+bool engine_take_cause(struct engine *engine, int32_t peer, struct reader *r,
+                       hvd_status_t *ret_status, char ret_text[HVD_ERROR_MAX])
 {
     char text[HVD_ERROR_MAX];
-    peer_left(engine, peer);
-    if (r->at == r->size)
-        return;
     int32_t status = (int32_t)get_u32(r);
     get_text(r, text, sizeof text);
-    if (r->bad || status >= 0)
-        return;
-    for (int32_t i = 0; i < engine->member_count; i++)
-        if (procset_index(engine->members[i], peer) >= 0)
-            negotiate_set_broken(engine->members[i], (hvd_status_t)status, text, true);
-}
-
-static void on_message(void *ctx, int32_t peer, const void *bytes, size_t n)
-{
-    struct engine *engine = ctx;
-    struct reader r;
-    struct message_head head;
-    reader_init(&r, bytes, n);
-    if (!head_get(&r, &head)) {
-        LOG_AT(engine->log, LOG_WARNING, "Dropped a malformed message from rank %d.", peer);
-        return;
-    }
-    if (head.type == MESSAGE_LEAVE) {
-        on_leave(engine, peer, &r);
-        return;
-    }
-    struct procset *set = engine->sets[head.set];
-    if ((set == NULL || set->incarnation < head.incarnation) &&
-        head.incarnation >= engine->next_incarnation)
-        early_keep(engine, peer, bytes, n);
-    if (set == NULL || set->incarnation != head.incarnation || set->broken != HVD_OK)
-        return;
-    int32_t index = procset_index(set, peer);
-    if (index >= 0)
-        negotiate_message(set, index, &head, &r, bytes, n);
-}
-
-static void on_peer_down(void *ctx, int32_t peer, hvd_status_t status, const char *why)
-{
-    struct engine *engine = ctx;
-    char name[160], text[HVD_ERROR_MAX], op_text[320];
-    bool is_expected = engine->has_left[peer] != 0;
-    peer_left(engine, peer);
-    if (is_expected || engine->is_shutdown_told || atomic_load(&engine->is_stopped))
-        return;
-    flight_note(engine->flight, engine->now_ns, FLIGHT_PEER_DOWN, 0, peer, why);
-    engine_peer_name(engine, peer, name, sizeof name);
-    for (int32_t i = 0; i < engine->member_count; i++) {
-        struct procset *set = engine->members[i];
-        if (set->broken != HVD_OK || procset_index(set, peer) < 0)
-            continue;
-        op_text[0] = '\0';
-        if (set->pending_head != NULL)
-            snprintf(op_text, sizeof op_text, " %.200s was waiting for %.1f s.",
-                     set->pending_head->tensor->name,
-                     (double)(engine->now_ns - set->pending_head->submit_ns) / 1e9);
-        if (strncmp(why, "rank ", 5) == 0) /* names it already */
-            snprintf(text, sizeof text, "%s.%s", why, op_text);
-        else
-            snprintf(text, sizeof text, "%s is gone: %s.%s", name, why, op_text);
-        LOG_AT(engine->log, LOG_DEBUG, "%s", text);
-        negotiate_set_broken(set, status, text, true);
-    }
-}
-
-struct transport_events engine_events(struct engine *engine)
-{
-    return (struct transport_events){
-        .ctx = engine, .message = on_message, .peer_down = on_peer_down};
+    int32_t culprit = (int32_t)get_u32(r);
+    if (!reader_done(r) || status >= 0 || status < HVD_ERR_INTERNAL)
+        return false;
+    /* If two ranks don't understand each other, either may be wrong: name both. */
+    if (status == HVD_ERR_CORRUPT)
+        snprintf(ret_text, HVD_ERROR_MAX, "%.900s (reported by rank %d)", text, peer);
+    else
+        snprintf(ret_text, HVD_ERROR_MAX, "%s", text);
+    *ret_status = (hvd_status_t)status;
+    engine_blame(engine, culprit);
+    return true;
 }
 
 /* ---- stopping ---- */
 
-/* A rank that shuts down since something else broke is not the culprit: the others hear why it goes
- * before they see its links close. They may have heard already, from whoever saw it first; but that
- * may be slower on its way than we are. */
+/* A rank that shuts down because something else broke is not the culprit: the others learn its
+ * cause before they see its links close. They may already know it from the rank that saw it first,
+ * but that message may be slower than ours. */
 static void leave_with_cause(struct engine *engine)
 {
     char name[160], text[HVD_ERROR_MAX];
-    uint8_t bytes[NEGOTIATE_HEAD + HVD_ERROR_MAX + 16];
+    uint8_t bytes[MESSAGE_HEAD_BYTES + HVD_ERROR_MAX + 16];
     struct writer w;
     struct message_head head = {.type = MESSAGE_LEAVE};
     engine_peer_name(engine, engine->rank, name, sizeof name);
     snprintf(text, sizeof text, "%.800s (so %s has left)", engine->cause_text, name);
     writer_init(&w, bytes, sizeof bytes);
-    head_put(&w, &head);
+    message_head_put(&w, &head);
     put_u32(&w, (uint32_t)engine->cause);
     put_text(&w, text);
+    put_u32(&w, (uint32_t)(engine->culprit >= 0 ? engine->culprit : engine->rank));
     for (int32_t i = 0; i < engine->size && !w.bad; i++)
         if (i != engine->rank)
-            engine_send(engine, i, bytes, w.used);
+            control_send(engine, i, bytes, w.used);
     for (int32_t i = 0; i < engine->member_count; i++)
         negotiate_set_broken(engine->members[i], engine->cause, text, false);
 }
@@ -296,42 +192,61 @@ void engine_stop(struct engine *engine, hvd_status_t status, const char *text, b
     snprintf(engine->stop_text, sizeof engine->stop_text, "%s", text);
     pthread_mutex_unlock(&engine->submit_lock);
     atomic_store(&engine->is_stopped, true);
-    flight_note(engine->flight, engine->now_ns, FLIGHT_SHUTDOWN, 0, (int32_t)status, text);
-    queue_drain(engine);
+    flight_note_text(engine->flight, engine->now_ns, FLIGHT_SHUTDOWN, 0, (int32_t)status, text);
+    submit_drain(engine);
     if (status == HVD_ERR_SHUTDOWN && engine->cause != HVD_OK)
         leave_with_cause(engine);
     for (int32_t i = 0; i < engine->member_count; i++)
         negotiate_set_broken(engine->members[i], status, text, is_told);
 }
 
+void engine_no_memory(struct engine *engine, const char *what)
+{
+    char name[160], text[HVD_ERROR_MAX];
+    engine_peer_name(engine, engine->rank, name, sizeof name);
+    snprintf(text, sizeof text, "%s has no memory for %s.", name, what);
+    engine_stop(engine, HVD_ERR_NO_MEMORY, text, true);
+}
+
 static void shutdown_ask_up(struct procset *global)
 {
-    uint8_t bytes[4];
+    uint8_t bytes[4 + 4 + ENGINE_WORDS_MAX];
     struct writer w;
     writer_init(&w, bytes, sizeof bytes);
     put_u32(&w, (uint32_t)global->engine->rank);
+    put_text(&w, global->engine->words);
     negotiate_up(global, MESSAGE_SHUTDOWN, bytes, w.used);
+}
+
+void engine_words_set(struct engine *engine, const char *text)
+{
+    snprintf(engine->words, sizeof engine->words, "%s", text);
 }
 
 void engine_shutdown_ask(struct engine *engine)
 {
     struct procset *global = engine->sets[HVD_PROCESS_SET_GLOBAL];
-    if (engine->is_shutdown_asked || atomic_load(&engine->is_stopped))
+    if (engine->is_shutdown_asked)
         return;
     engine->is_shutdown_asked = true;
+    bool is_stopped = atomic_load(&engine->is_stopped);
+    if (is_stopped && engine->cause != HVD_OK && !engine->is_shutdown_told)
+        leave_with_cause(engine);
+    if (is_stopped)
+        return;
     if (global == NULL || global->broken != HVD_OK)
         engine_stop(engine, HVD_ERR_SHUTDOWN, ENGINE_SHUTDOWN_TEXT, false);
     else if (global->parent < 0)
-        coordinator_shutdown(global, engine->rank);
+        coordinator_shutdown(global, engine->rank, engine->words);
     else
         shutdown_ask_up(global);
 }
 
-/* A rank may only close its links when nobody is still working with what it gave: everyone says
- * goodbye after its last batch, and waits for the others' goodbye. */
+/* A rank may only close its links when no peer still uses its data: every rank sends a goodbye
+ * after its last batch, and waits for the others' goodbyes. */
 void engine_leave(struct engine *engine, int32_t first)
 {
-    uint8_t bytes[NEGOTIATE_HEAD];
+    uint8_t bytes[MESSAGE_HEAD_BYTES];
     char name[160], text[HVD_ERROR_MAX];
     struct writer w;
     struct message_head head = {.type = MESSAGE_LEAVE};
@@ -339,20 +254,26 @@ void engine_leave(struct engine *engine, int32_t first)
     snprintf(text, sizeof text, "%s", ENGINE_SHUTDOWN_TEXT);
     if (first >= 0 && first < engine->size && first != engine->rank) {
         engine_peer_name(engine, first, name, sizeof name);
-        snprintf(text, sizeof text, "%s The first to shut down was %s.", ENGINE_SHUTDOWN_TEXT,
-                 name);
+        if (engine->farewell[0] != '\0')
+            snprintf(text, sizeof text, "Horovod has been shut down: %s failed with %s.", name,
+                     engine->farewell);
+        else
+            snprintf(text, sizeof text, "%s The first to shut down was %s.", ENGINE_SHUTDOWN_TEXT,
+                     name);
+        engine_blame(engine, first);
     }
     engine_stop(engine, HVD_ERR_SHUTDOWN, text, false);
     writer_init(&w, bytes, sizeof bytes);
-    head_put(&w, &head);
+    message_head_put(&w, &head);
     for (int32_t i = 0; i < engine->size; i++)
         if (i != engine->rank)
-            engine_send(engine, i, bytes, w.used);
+            control_send(engine, i, bytes, w.used);
 }
 
 bool engine_is_over(const struct engine *engine)
 {
-    if (!atomic_load(&engine->is_stopped) || engine->outbox_waiting > 0)
+    if (!atomic_load(&engine->is_stopped) || engine->outbox_waiting > 0 ||
+        engine_is_running(engine))
         return false;
     return !engine->is_shutdown_told || engine->left_count >= engine->size - 1;
 }
@@ -365,12 +286,18 @@ static void tick(struct engine *engine)
         return;
     engine->next_tick_ns = engine->now_ns + TICK_NS;
     hung_tick(engine, engine->now_ns);
-    for (int32_t i = 0; i < engine->member_count; i++)
-        if (engine->members[i]->coordinator != NULL && engine->members[i]->broken == HVD_OK)
-            coordinator_tick(engine->members[i], engine->now_ns);
+    for (int32_t i = 0; i < engine->member_count; i++) {
+        struct procset *set = engine->members[i];
+        if (set->broken == HVD_OK)
+            plan_stall_check(set, engine->now_ns);
+        if (set->broken == HVD_OK && set->coordinator != NULL)
+            stall_tick(set, engine->now_ns);
+    }
+    deadlock_tick(engine, engine->now_ns);
 }
 
-/* Who has asked for shutdown waits for the agreement of all; without the global set none comes. */
+/* A rank that has requested shutdown waits for the agreement of all; without the global set there
+ * is none. */
 static void shutdown_check(struct engine *engine)
 {
     const struct procset *global = engine->sets[HVD_PROCESS_SET_GLOBAL];
@@ -378,23 +305,62 @@ static void shutdown_check(struct engine *engine)
         engine_stop(engine, HVD_ERR_SHUTDOWN, ENGINE_SHUTDOWN_TEXT, false);
 }
 
+/* A peer that left in an orderly manner waits for our goodbye. The shutdown that it has agreed to
+ * no longer reaches us, so reply now. */
+static void leavers_answer(struct engine *engine)
+{
+    uint8_t bytes[MESSAGE_HEAD_BYTES];
+    struct writer w;
+    struct message_head head = {.type = MESSAGE_LEAVE};
+    writer_init(&w, bytes, sizeof bytes);
+    message_head_put(&w, &head);
+    for (int32_t i = 0; i < engine->size && !engine->is_shutdown_told; i++) {
+        if (engine->has_left[i] != PEER_LEFT)
+            continue;
+        engine->has_left[i] = PEER_ANSWERED;
+        control_send(engine, i, bytes, w.used);
+    }
+}
+
+/* A rank that left in an orderly manner no longer takes part in anything. Usually this rank also
+ * receives the shutdown that the peer received; not if the global set has broken here first. */
+static void left_check(struct engine *engine)
+{
+    const struct procset *global = engine->sets[HVD_PROCESS_SET_GLOBAL];
+    if (engine->left_count == 0 || global == NULL || global->broken == HVD_OK)
+        return;
+    leavers_answer(engine);
+    for (int32_t i = 0; i < engine->member_count; i++) {
+        struct procset *set = engine->members[i];
+        for (int32_t k = 0; k < set->size && set->broken == HVD_OK; k++) {
+            char name[160], text[HVD_ERROR_MAX];
+            if (engine->has_left[set->ranks[k]] == 0)
+                continue;
+            engine_peer_name(engine, set->ranks[k], name, sizeof name);
+            snprintf(text, sizeof text, "%.800s (so %s has left)", global->broken_text, name);
+            negotiate_set_broken(set, global->broken, text, true);
+        }
+    }
+}
+
 bool engine_progress(struct engine *engine, int64_t now_ns)
 {
-    bool has_moved = false;
+    assert(now_ns >= engine->now_ns); /* the clock never goes backwards */
     engine->now_ns = now_ns;
-    for (int32_t i = 0; i < engine->options.transport_count; i++) {
-        struct transport *t = engine->options.transports[i];
-        has_moved |= t->ops->progress(t, now_ns);
-    }
-    for (int32_t i = 0; engine->outbox_waiting > 0 && i < engine->size; i++)
-        if (engine->outboxes[i].used > 0)
-            outbox_drain(engine, i);
-    /* Asked before the queue is emptied: what a waiter submitted before it waited is then seen. */
+    if (engine->start_ns < 0)
+        engine->start_ns = now_ns;
+    bool has_moved = control_listen(engine);
+    control_drain(engine);
+    /* Read before the queue is drained, so that ops that a waiter submitted before it waited are
+     * seen. */
     bool is_waited = atomic_load_explicit(&engine->waiters, memory_order_acquire) > 0;
     has_moved |= atomic_load_explicit(&engine->queued, memory_order_acquire) > 0;
-    queue_drain(engine);
+    submit_drain(engine);
     shutdown_check(engine);
+    left_check(engine);
     tick(engine);
+    if (timeline_is_on(engine->timeline))
+        clock_tick(engine);
     for (int32_t i = 0; i < engine->member_count; i++) {
         struct procset *set = engine->members[i];
         if (set->broken != HVD_OK)
@@ -409,6 +375,8 @@ bool engine_progress(struct engine *engine, int64_t now_ns)
     }
     for (int32_t i = 0; i < engine->member_count; i++)
         has_moved |= execute_progress(engine->members[i]);
+    has_moved |= direct_progress(engine);
+    sets_sweep(engine);
     return has_moved;
 }
 
@@ -421,10 +389,143 @@ int64_t engine_deadline_ns(const struct engine *engine)
         int64_t plan_at = plan_deadline_ns(set);
         deadline = at < deadline ? at : deadline;
         deadline = plan_at < deadline ? plan_at : deadline;
-        /* Something waits for others: the clock of the stall check must go on. */
+        if (execute_is_copying(set) && engine->now_ns + COPY_POLL_NS < deadline)
+            deadline = engine->now_ns + COPY_POLL_NS; /* nothing rings when a copy has ended */
+        /* Something waits for others: the clock of the stall check must advance. */
         if (set->coordinator != NULL && set->id_count + (uint32_t)set->pending_count > 0 &&
             engine->next_tick_ns < deadline)
             deadline = engine->next_tick_ns;
     }
     return deadline;
+}
+
+/* ---- tuning ---- */
+
+hvd_status_t engine_tune(struct engine *engine, const struct tunables *tunables,
+                         struct error *error)
+{
+    struct procset *global = engine->sets[HVD_PROCESS_SET_GLOBAL];
+    struct tunables next = *tunables;
+    hvd_status_t status = tune_check(&next, error);
+    if (status != HVD_OK)
+        return status;
+    if (global == NULL || global->broken != HVD_OK || atomic_load(&engine->is_stopped))
+        return error_set(error, HVD_ERR_SHUTDOWN, "The job is over: nothing can be tuned.");
+    if (global->coordinator == NULL)
+        return error_set(error, HVD_ERR_INVALID, "Only rank %d can tune, not rank %d.",
+                         global->ranks[0], engine->rank);
+    next.version = ++engine->tune_asked;
+    tune_ask(global, &next);
+    return HVD_OK;
+}
+
+const struct tunables *engine_tunables(const struct engine *engine)
+{
+    const struct procset *global = engine->sets[HVD_PROCESS_SET_GLOBAL];
+    return global != NULL ? &global->tunables : &engine->tunables;
+}
+
+/* ---- queries ---- */
+
+void engine_transport_add(struct engine *engine, struct transport *transport)
+{
+    assert(engine->start_ns < 0 && engine->options.transport_count < ENGINE_TRANSPORTS_MAX);
+    engine->options.transports[engine->options.transport_count++] = transport;
+}
+
+struct transport *const *engine_transports(const struct engine *engine, int32_t *ret_count)
+{
+    *ret_count = engine->options.transport_count;
+    return engine->options.transports;
+}
+
+void engine_timeline_set(struct engine *engine, struct timeline *timeline)
+{
+    engine->timeline = timeline;
+}
+
+struct timeline *engine_timeline(const struct engine *engine)
+{
+    return engine->timeline;
+}
+
+const struct os *engine_os(const struct engine *engine)
+{
+    return engine->os;
+}
+
+const struct log *engine_log(const struct engine *engine)
+{
+    return engine->log;
+}
+
+const hvd_stats_t *engine_stats(const struct engine *engine)
+{
+    return &engine->stats;
+}
+
+int64_t engine_now_ns(const struct engine *engine)
+{
+    return engine->now_ns;
+}
+
+bool engine_is_running(const struct engine *engine)
+{
+    for (int32_t i = 0; i < engine->member_count; i++)
+        if (execute_is_active(engine->members[i]))
+            return true;
+    return false;
+}
+
+bool engine_has_unsent(const struct engine *engine)
+{
+    return engine->outbox_waiting > 0;
+}
+
+uint64_t engine_completions(const struct engine *engine)
+{
+    return engine->completions;
+}
+
+bool engine_has_queued(const struct engine *engine)
+{
+    return atomic_load(&engine->queued) > 0;
+}
+
+bool engine_has_in_flight(const struct engine *engine)
+{
+    return atomic_load(&engine->in_flight) > 0;
+}
+
+void engine_wait_begin(struct engine *engine)
+{
+    atomic_fetch_add(&engine->waiters, 1);
+}
+
+bool engine_wait_end(struct engine *engine)
+{
+    int32_t waiters = atomic_fetch_sub(&engine->waiters, 1);
+    assert(waiters > 0);
+    return waiters == 1;
+}
+
+bool engine_has_waiters(const struct engine *engine)
+{
+    return atomic_load(&engine->waiters) > 0;
+}
+
+hvd_status_t engine_broken(const struct engine *engine)
+{
+    const struct procset *global = engine->sets[HVD_PROCESS_SET_GLOBAL];
+    return global != NULL ? global->broken : HVD_ERR_NOT_INITIALIZED;
+}
+
+bool engine_is_clean(const struct engine *engine)
+{
+    return engine->is_shutdown_told;
+}
+
+bool engine_has_lost(const struct engine *engine)
+{
+    return engine->has_lost;
 }

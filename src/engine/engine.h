@@ -1,29 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* engine.h - the engine: a state machine that agrees with the other ranks, batches, executes and
- * completes.
+ * completes. Layers above and the simulator use only this header (and timeline.h).
  *
- * It never reads a clock, sleeps, starts a thread or opens a socket by itself: it is driven by
- * submitted ops, by what its transports deliver inside engine_progress(), and by the time passed
- * in. Many engines can live in one process (the simulator runs a thousand).
+ * It never sleeps, starts a thread or opens a socket: it is driven by submitted ops, by the
+ * messages that its transports deliver inside engine_progress(), and by the time, which is passed
+ * in or read from struct os. Many engines can run in one process (the simulator runs a thousand).
  *
- * Threads: engine_submit(), engine_ticket_*() from any thread (submit lock). Everything else only
- * by the holder of the token, which the driver (src/api/driver.c) or the simulator hands around.
- * Start reading at engine_progress() in engine.c; one op's way is submit.c, negotiate.c,
- * coordinator.c, batch.c, execute.c, complete.c. */
+ * Threads: the caller of engine_progress() holds the token, which the driver (src/api/driver.c) or
+ * the simulator passes around. Comments state which functions need it; the others are for any
+ * thread. The first word of a function's name is its file. Start reading in README.md. */
 #ifndef HVD_ENGINE_ENGINE_H
 #define HVD_ENGINE_ENGINE_H
 
-#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
-#include "base/config.h"
-#include "engine/op.h"
-#include "engine/procset.h"
+#include "base/status.h"
+#include "engine/tunables.h"
+#include "horovod/hvd.h"
+#include "memory/memory.h"
 #include "transport/transport.h"
 
-struct flight;
+struct backend;
+struct config;
+struct engine;
+struct log;
+struct os;
+struct ticket; /* the object behind a handle: ops that complete together */
 struct timeline;
 
-#define ENGINE_TRANSPORTS_MAX 4
+#define ENGINE_TRANSPORTS_MAX 8
+#define ENGINE_WORDS_MAX      320u
+
+/* One item of a stall report, which consists of STALL_OP, STALL_WAITS, one STALL_MISSING for each
+ * missing rank, STALL_AHEAD where there is one, and STALL_END. */
+enum engine_stall_kind { STALL_OP, STALL_WAITS, STALL_MISSING, STALL_AHEAD, STALL_END };
+struct engine_stall {
+    enum engine_stall_kind kind;
+    int32_t rank;      /* MISSING, AHEAD: the world rank */
+    int64_t count;     /* OP: ops that wait; MISSING: ops that it has not submitted, -1: it sends
+                          nothing at all; AHEAD: ops that only some ranks, with it, have submitted */
+    int64_t waited_ms; /* OP */
+    const char *text;  /* OP, MISSING, AHEAD: an op; WAITS: the ranks that have submitted it */
+};
 
 struct engine_options {
     const struct os *os;
@@ -33,210 +53,131 @@ struct engine_options {
     struct transport *const *routes; /* by world rank; NULL for oneself; kept */
     struct transport *transports[ENGINE_TRANSPORTS_MAX];
     int32_t transport_count;
-    const int32_t *host;     /* host number of each world rank, by first rank; kept */
+    const int32_t *host;     /* machine number of each world rank, by first rank; kept */
     struct backend *backend; /* kept */
-    bool is_host_sight;      /* shm: ranks of one host see each other's arenas */
-    /* Memory for results nobody gave: NULL = os->alloc. */
+    bool is_host_sight;      /* shm: ranks on one machine map each other's arenas */
+    struct memory_kind *memories[MEMORY_KINDS_MAX]; /* kinds of memory besides the host's */
+    int32_t memory_count;
+    /* Memory for results without a caller's buffer: NULL = os->alloc. */
     void *(*result_alloc)(void *ctx, size_t bytes);
     void (*result_free)(void *ctx, void *ptr);
     void *result_ctx;
     const char *(*peer_name)(void *ctx, int32_t rank); /* "rank 1 on host b"; may be NULL */
     void *peer_ctx;
+    /* Called once, from any thread, before an op fails because the job broke or was shut down by
+     * another rank. `culprit`: the world rank that caused it; -1: this rank. May be NULL. */
+    void (*broke)(void *ctx, int32_t culprit, const char *text);
+    void *broke_ctx;
+    /* Called once, with the token, when something broke and nothing pending has failed yet. May be
+     * NULL. */
+    void (*breaking)(void *ctx);
+    void *breaking_ctx;
+    /* Called with the token when an op has waited too long for some ranks. May be NULL. */
+    void (*stalled)(void *ctx, const struct engine_stall *stall);
+    void *stalled_ctx;
+    /* Called with the token when a set has changed its tunables, after `position` of its batches.
+     * May be NULL. */
+    void (*tuned)(void *ctx, int32_t set, const struct tunables *tunables, uint64_t position);
+    void *tuned_ctx;
+    /* Rank 0 with HOROVOD_AUTOTUNE; token; each may be NULL. A row for the log; what was found by
+     * an earlier job with this key (false: nothing); what this one has found. */
+    void (*tuner_row)(void *ctx, const char *row);
+    bool (*tuner_known)(void *ctx, uint64_t key, struct tunables *ret);
+    void (*tuner_found)(void *ctx, uint64_t key, const struct tunables *tunables);
+    void *tuner_ctx;
 };
 
-struct set_record { /* every live process set, also those this rank is not in */
-    bool is_live;
-    uint32_t incarnation;
-    int32_t count;
-    int32_t *ranks;
-};
-
-struct early { /* a message for a process set that is not open yet */
-    struct early *next;
-    int32_t peer;
-    size_t bytes;
-    uint8_t message[];
-};
-
-struct outbox { /* control messages that found no room yet */
-    uint8_t *bytes;
-    size_t used, capacity, at;
-};
-
-struct engine {
-    const struct os *os;
-    const struct config *config;
-    const struct log *log;
-    int32_t rank, size;
-    struct engine_options options;
-    struct backend *backend;
-    int64_t now_ns;
-
-    pthread_mutex_t submit_lock;
-    struct op *queue_head, *queue_tail; /* submit lock */
-    struct op *free_ops;                /* submit lock */
-    struct ticket *free_tickets;        /* submit lock */
-    struct ticket **tickets;            /* submit lock: slot = handle % ticket_capacity */
-    size_t ticket_capacity, ticket_count;
-    hvd_handle_t next_handle;
-    void *chunks; /* of ops and tickets, for the end */
-
-    _Atomic int32_t queued;    /* in the queue, not drained */
-    _Atomic int32_t in_flight; /* submitted and not complete */
-    _Atomic int32_t waiters;   /* threads inside wait */
-
-    struct procset
-        *sets[HVD_PROCESS_SETS_MAX]; /* member sets; changed under token and submit lock */
-    struct set_record records[HVD_PROCESS_SETS_MAX]; /* the same */
-    struct procset *members[HVD_PROCESS_SETS_MAX];   /* the same sets without gaps */
-    int32_t member_count;
-    uint64_t completions; /* tickets completed: the driver wakes waiters when it grows */
-    int32_t free_ids[HVD_PROCESS_SETS_MAX]; /* removed ids, first in first out */
-    int32_t free_id_head, free_id_count, next_set_id;
-    uint32_t next_incarnation;
-
-    struct ticket *done_head, *done_tail; /* completed, callbacks not called */
-    struct outbox *outboxes;              /* by world rank */
-    int32_t outbox_waiting;
-    struct early *early;
-    size_t early_bytes;
-
-    bool is_shutdown_asked, is_shutdown_told;
-    uint8_t *is_hung_told; /* by world rank: people know of its silence */
-    uint8_t *has_left;     /* by world rank: it said goodbye, or is down */
-    int32_t left_count;
-    _Atomic bool is_stopped; /* shut down or broken: nothing can be submitted any more */
-    hvd_status_t stop_status;
-    char stop_text[HVD_ERROR_MAX];
-    hvd_status_t cause; /* what broke the first set; HVD_OK: nothing did */
-    char cause_text[HVD_ERROR_MAX];
-
-    int64_t next_tick_ns;
-    struct timeline *timeline; /* NULL: none */
-    struct flight *flight;
-    hvd_stats_t stats;
-};
+/* ---- create and destroy: before the first turn or after the last ---- */
 
 hvd_status_t engine_create(const struct engine_options *options, struct engine **ret,
                            struct error *error);
 void engine_destroy(struct engine *engine);
-struct transport_events engine_events(struct engine *engine); /* to hand to transports */
-hvd_status_t engine_open_sets(struct engine *engine, const int32_t *const *sets,
-                              const int32_t *sizes, int32_t count,
-                              struct error *error); /* the global set and the static ones */
+struct transport_events control_events(struct engine *engine); /* to pass to transports */
+void engine_transport_add(struct engine *engine, struct transport *transport);
+void engine_timeline_set(struct engine *engine, struct timeline *timeline); /* NULL: none */
+/* The global set and the static ones. */
+hvd_status_t sets_open(struct engine *engine, const int32_t *const *sets, const int32_t *sizes,
+                       int32_t count, struct error *error);
 
-/* Any thread. All or nothing; `ret` gets the ticket, its handle is a number from 1 on. */
-hvd_status_t engine_submit(struct engine *engine, const hvd_op_t *ops, size_t count,
-                           struct ticket **ret, struct error *error);
-/* Any thread: adding or removing a set, as an op of the global set. */
-hvd_status_t engine_submit_set(struct engine *engine, const int32_t *ranks, int32_t count,
+/* ---- submitting: any thread ---- */
+
+/* All or nothing; `ret` gets the ticket, its handle is a number from 1 on. */
+hvd_status_t submit_ops(struct engine *engine, const hvd_op_t *ops, size_t count,
+                        struct ticket **ret, struct error *error);
+/* Adding a set (`ranks`) or removing one, as an op of the global set. */
+hvd_status_t submit_set_change(struct engine *engine, const int32_t *ranks, int32_t count,
                                int32_t remove_id, struct ticket **ret, struct error *error);
-struct ticket *engine_ticket(struct engine *engine,
-                             hvd_handle_t handle); /* any thread; NULL: unknown */
-void engine_ticket_seen(struct engine *engine,
-                        struct ticket *ticket); /* any thread: names are free again */
-void engine_ticket_release(struct engine *engine,
-                           struct ticket *ticket); /* any thread; after completion */
+/* A set that the other ranks need not ask for, and that may exist already. */
+hvd_status_t submit_set_open(struct engine *engine, const int32_t *ranks, int32_t count,
+                             struct ticket **ret, struct error *error);
+/* One member no longer needs a set that it has opened. */
+hvd_status_t submit_set_close(struct engine *engine, int32_t id, struct ticket **ret,
+                              struct error *error);
+/* A message to or from one rank. */
+hvd_status_t submit_message(struct engine *engine, const hvd_message_t *message, bool is_send,
+                            struct ticket **ret, struct error *error);
 
-/* Token. Does what can be done at `now_ns` without waiting; true if anything happened. */
-bool engine_progress(struct engine *engine, int64_t now_ns);
-/* Token. When engine_progress() must run again though nothing arrives; INT64_MAX: never. */
-int64_t engine_deadline_ns(const struct engine *engine);
-/* Token. Completed tickets with callbacks; the caller runs them without the token. */
-struct ticket *engine_take_done(struct engine *engine);
-void engine_shutdown_ask(struct engine *engine); /* token */
-/* token: all have agreed to shut down, as this rank was the first to ask; says goodbye */
-void engine_leave(struct engine *engine, int32_t first);
-bool engine_is_over(const struct engine *engine); /* token: stopped, and nobody needs us any more */
-/* Token: ends everything pending with this cause; tells the peers if is_told. */
-void engine_stop(struct engine *engine, hvd_status_t status, const char *text, bool is_told);
+/* ---- tickets: any thread ---- */
 
-/* ---- between the engine's files ---- */
-void engine_early_replay(struct engine *engine); /* a set was opened */
-void engine_send(struct engine *engine, int32_t world_rank, const void *bytes, size_t n);
-const char *engine_peer_name(const struct engine *engine, int32_t world_rank, char *ret_text,
-                             size_t bytes);
-
-void queue_drain(struct engine *engine); /* submit.c */
-void op_pool_free(struct engine *engine, struct op *op);
-struct op *op_take(struct engine *engine);
-struct ticket *ticket_take(struct engine *engine, int32_t count);
-void ticket_pool_free(struct engine *engine, struct ticket *ticket);
-
-void pool_destroy(struct engine *engine);
-void submit_name_done(struct engine *engine, struct op *op);
-
-/* negotiate.c */
-void negotiate_op(struct procset *set, struct op *op); /* a new local op */
-void negotiate_announce(struct procset *set, struct op *op);
-void negotiate_flush(struct procset *set); /* send what was collected */
-void negotiate_message(struct procset *set, int32_t from, const struct message_head *head,
-                       struct reader *r, const void *bytes, size_t n);
-void negotiate_ready(struct procset *set, struct entry *entry,
-                     int64_t now_ns); /* one more child (or self) */
-#define NEGOTIATE_HEAD 12u
-/* Root: hands items to everyone. The first NEGOTIATE_HEAD bytes of `message` are free for the head.
- */
-void negotiate_respond(struct procset *set, uint8_t *message, size_t n);
-void negotiate_generation(
-    struct procset *set); /* a new one begins: nothing announced before counts */
-void negotiate_down(struct procset *set, enum message_type type, const void *body, size_t n);
-void negotiate_up(struct procset *set, enum message_type type, const void *body, size_t n);
-void negotiate_again(struct procset *set); /* announce all pending ops anew (generation changed) */
-/* The set is dead; the other members are told the cause if is_told. */
-void negotiate_set_broken(struct procset *set, hvd_status_t status, const char *text, bool is_told);
-
-/* coordinator.c: the root's half */
-hvd_status_t coordinator_create(struct procset *set, struct coordinator **ret);
-void coordinator_destroy(struct coordinator *c);
-void coordinator_request(struct procset *set, const struct request *request);
-void coordinator_ready(struct procset *set, struct entry *entry);
-void coordinator_flush(struct procset *set, bool is_forced);
-void coordinator_tick(struct procset *set, int64_t now_ns);
-int64_t coordinator_deadline_ns(const struct procset *set);
-void coordinator_forget_all(struct procset *set); /* all entries go, by a reset */
-void coordinator_generation(
-    struct procset *set); /* a new one has begun: forget what was announced */
-void coordinator_shutdown(struct procset *set, int32_t rank); /* global: who asked */
-void coordinator_ran(struct procset *set,
-                     const struct batch *batch); /* a batch was handed out: learn the step */
-
-void hung_tick(struct engine *engine, int64_t now_ns); /* hung.c */
-
-/* batch.c */
-struct batch_item {
-    struct entry *entry;
-    bool is_taken;
+struct ticket_result { /* of one op */
+    int32_t ndim;
+    int64_t shape[HVD_DIMS_MAX];
+    const void *out; /* where the result is */
+    void *made;      /* the same if the engine allocated it, else NULL; owned by the ticket */
+    const int32_t *recv_splits; /* alltoall, by rank of its set; else NULL */
+    int32_t recv_count;
 };
-/* Groups ready entries greedily, with look-ahead, into batches; calls `emit` for each. */
-void batch_fuse(const struct procset *set, struct batch_item *items, int32_t count,
-                void (*emit)(void *arg, const uint32_t *ids, int32_t count), void *arg);
 
-/* plan.c */
-void plan_prepare(
-    struct procset *set); /* one was announced: nothing is negotiated until it begins */
-void plan_begin(struct procset *set, const struct batch *batch); /* ids with 0 between batches */
-void plan_destroy(struct procset *set);
-bool plan_op(struct procset *set, struct op *op); /* true: the plan takes it */
-bool plan_progress(struct procset *set);
-void plan_message(struct procset *set, const struct message_head *head, struct reader *r);
-bool plan_is_on(const struct procset *set);
-bool plan_has_begun(const struct procset *set);
-void plan_waiting(struct procset *set); /* somebody waits: is the plan going to deliver? */
-void plan_break(struct procset *set);
-int64_t plan_deadline_ns(const struct procset *set);
-void plan_tick(struct procset *set, int64_t now_ns);
+struct ticket *ticket_find(struct engine *engine, hvd_handle_t handle); /* NULL: unknown */
+hvd_handle_t ticket_handle(const struct ticket *ticket);
+/* HVD_IN_PROGRESS until all ops have completed; call the functions below only after that. */
+hvd_status_t ticket_status(const struct ticket *ticket);
+const char *ticket_error(const struct ticket *ticket); /* why it failed; "": it succeeded */
+int32_t ticket_op_count(const struct ticket *ticket);
+int32_t ticket_answer(const struct ticket *ticket); /* join: last rank; change of sets: the id */
+void ticket_result(const struct ticket *ticket, int32_t index, struct ticket_result *ret);
+void ticket_result_taken(struct ticket *ticket, int32_t index); /* the caller now owns `made` */
+void ticket_seen(struct engine *engine, struct ticket *ticket); /* its names are free again */
+void ticket_release(struct engine *engine, struct ticket *ticket);
 
-/* execute.c */
-bool execute_progress(struct procset *set); /* runs the set's batches; true if anything happened */
-hvd_status_t execute_begin(struct procset *set, const struct batch *batch);
-hvd_status_t execute_step(struct procset *set,
-                          bool *ret_moved); /* IN_PROGRESS, or the batch has ended */
-void execute_cancel(struct procset *set);   /* its ops are pending again */
+/* ---- driving: token ---- */
 
-/* complete.c */
-void complete_op(struct engine *engine, struct op *op, hvd_status_t status, const char *text);
-void complete_pending(struct procset *set, hvd_status_t status, const char *text);
+/* One turn: does what can be done at `now_ns` without waiting; true if anything happened. */
+bool engine_progress(struct engine *engine, int64_t now_ns);
+/* When engine_progress() must run again even if nothing arrives; INT64_MAX: never. */
+int64_t engine_deadline_ns(const struct engine *engine);
+int64_t engine_now_ns(const struct engine *engine);       /* of the last turn */
+bool engine_is_running(const struct engine *engine);      /* a batch is in progress */
+bool engine_has_unsent(const struct engine *engine);      /* control messages that did not fit */
+uint64_t engine_completions(const struct engine *engine); /* of tickets: increases */
+/* Completed tickets with callbacks, NULL: none. complete_callbacks() runs them without the token.
+ */
+struct ticket *complete_take(struct engine *engine);
+void complete_callbacks(struct engine *engine, struct ticket *done);
+
+/* Rank 0 only: all ranks change their tunables, each set at one point in its order. The version is
+ * assigned here; the caller drives the engine afterwards. HVD_ERR_INVALID: out of range. */
+hvd_status_t engine_tune(struct engine *engine, const struct tunables *tunables,
+                         struct error *error);
+const struct tunables *
+engine_tunables(const struct engine *engine); /* in force, of the global set */
+
+/* ---- hints for the driving thread: any thread ---- */
+
+bool engine_has_queued(const struct engine *engine);    /* submitted, not yet seen by a turn */
+bool engine_has_in_flight(const struct engine *engine); /* submitted and not complete */
+/* Called by a thread that waits: ready ops are then not held back for a larger batch. */
+void engine_wait_begin(struct engine *engine);
+bool engine_wait_end(struct engine *engine); /* true: it was the last one */
+bool engine_has_waiters(const struct engine *engine);
+
+/* Token. The caller submits nothing before one of these tickets is complete: see deadlock.h.
+ * `where`: where in the program it waits; "": not known. */
+void deadlock_claim(struct engine *engine, const struct ticket *const *tickets, int32_t count,
+                    const char *where);
+
+/* ---- the end: token ---- */
+
 #define ENGINE_SHUTDOWN_TEXT                                                                       \
     "Horovod has been shut down. This was caused by an exception on one of the ranks or an "       \
     "attempt to "                                                                                  \
@@ -244,5 +185,52 @@ void complete_pending(struct procset *set, hvd_status_t status, const char *text
     "the shutdown "                                                                                \
     "was caused by an exception, you should see the exception in the log before the first "        \
     "shutdown message."
+
+void engine_words_set(struct engine *engine, const char *text); /* before engine_shutdown_ask() */
+void engine_shutdown_ask(struct engine *engine);
+bool engine_is_over(const struct engine *engine); /* stopped, and no peer needs this rank */
+/* Fails everything pending with this cause; notifies the peers if is_told. */
+void engine_stop(struct engine *engine, hvd_status_t status, const char *text, bool is_told);
+/* HVD_OK, or the error that broke the global set, and with it the job. */
+hvd_status_t engine_broken(const struct engine *engine);
+bool engine_is_clean(const struct engine *engine); /* all ranks have agreed to shut down */
+bool engine_has_lost(const struct engine *engine); /* a peer went down without a goodbye */
+
+/* ---- process sets: any thread ---- */
+
+/* Sorted, no duplicate, all within the world? The error names the wrong rank in the contract's
+ * words. */
+hvd_status_t sets_check(const struct engine *engine, const int32_t *ranks, int32_t count,
+                        struct error *error);
+int32_t sets_find(struct engine *engine, const int32_t *ranks, int32_t count); /* id or -1 */
+/* A live set: this rank's index in it (-1: not a member), its size, its members. Each may be NULL.
+ * false: there is no set with this id. */
+bool sets_get(struct engine *engine, int32_t id, int32_t *ret_rank, int32_t *ret_size,
+              int32_t *ret_ranks);
+int32_t sets_list(struct engine *engine, int32_t *ret_ids); /* how many; ret_ids may be NULL */
+
+/* ---- diagnostics ---- */
+
+struct json;
+/* Writes what the engine is doing into an open JSON object: docs/snapshot.md has the schema. No
+ * side effects. Any thread; without the token it writes only what can be read concurrently. */
+void snapshot_write(struct engine *engine, int64_t now_ns, bool has_token, struct json *json);
+/* The ranks that have not submitted the op a ticket waits for, as text: "grad.a has waited 5.0 s
+ * for rank 3 on host b". "": this rank does not know. Token. */
+void snapshot_missing(const struct engine *engine, const struct ticket *ticket, int64_t now_ns,
+                      char *ret, size_t bytes);
+
+/* Writes what the engine has measured into an open JSON object: docs/metrics.md has the schema.
+ * Token.
+ */
+void metrics_write(const struct engine *engine, struct json *json);
+
+/* ---- options and counters ---- */
+
+const struct os *engine_os(const struct engine *engine);
+const struct log *engine_log(const struct engine *engine);
+struct transport *const *engine_transports(const struct engine *engine, int32_t *ret_count);
+struct timeline *engine_timeline(const struct engine *engine); /* NULL: none */
+const hvd_stats_t *engine_stats(const struct engine *engine);  /* token */
 
 #endif

@@ -1,18 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* execute.c - runs the batches of a set, one after the other, in the agreed order: lays out the
- * collective, provides memory for results, lets the backend move the bytes, hands the ops to
- * complete.c.
+/* execute.c - runs the batches of a set in the agreed order: lays out the collective, provides
+ * memory for results, lets the backend move the bytes, passes the ops to complete.c.
+ *
+ * The backend runs one batch of a set at a time. Tensors that the processor cannot access are
+ * copied before and after it (stage.c); meanwhile the next batch may copy in and the previous one
+ * copy out:
+ *
+ *      host memory                  MOVING, DONE
+ *      other kinds    IN, READY, MOVING, OUT, DONE       cancelled during IN: DRAIN, DONE
  *
  * A rank that has joined takes part with zeros in what the others reduce.
  *
  * Thread: token holder.  Blocks: never.  Start reading at execute_progress(). */
+#include "engine/execute.h"
+
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/complete.h"
+#include "engine/control.h"
+#include "engine/engine_private.h"
 #include "engine/flight.h"
+#include "engine/negotiate.h"
+#include "engine/plan.h"
 #include "engine/sets.h"
+#include "engine/shape.h"
+#include "engine/stage.h"
 #include "engine/timeline.h"
+#include "engine/tune.h"
+
+static hvd_status_t no_memory(struct error *error)
+{
+    return error_set(error, HVD_ERR_NO_MEMORY, "out of memory for the result of the collective");
+}
 
 /* ---- laying out a collective ---- */
 
@@ -24,9 +45,8 @@ static uint64_t row_elements(const struct entry *e)
     return row;
 }
 
-static bool counts_reserve(struct procset *set, size_t n)
+static bool counts_reserve(struct procset *set, struct run *run, size_t n)
 {
-    struct run *run = &set->run;
     if (n <= run->counts_capacity)
         return true;
     const struct os *os = set->engine->os;
@@ -38,9 +58,8 @@ static bool counts_reserve(struct procset *set, size_t n)
     return true;
 }
 
-static bool zeros_reserve(struct procset *set, size_t bytes)
+static bool zeros_reserve(struct procset *set, struct run *run, size_t bytes)
 {
-    struct run *run = &set->run;
     const struct os *os = set->engine->os;
     if (bytes > run->zeros_bytes) {
         os_free(os, run->zeros);
@@ -84,9 +103,9 @@ static int64_t scatter_rows(int64_t dim0, int32_t size, int32_t index)
     return dim0 / size + (index < dim0 % size ? 1 : 0);
 }
 
-static bool lay_rows(struct procset *set, int32_t part, const struct entry *e, struct op *op)
+static bool lay_rows(struct procset *set, struct run *run, int32_t part, const struct entry *e,
+                     struct op *op)
 {
-    struct run *run = &set->run;
     uint64_t row = row_elements(e);
     int64_t total = 0;
     for (int32_t i = 0; i < set->size; i++) {
@@ -102,13 +121,11 @@ static bool lay_rows(struct procset *set, int32_t part, const struct entry *e, s
                                                 : scatter_rows(e->shape[0], set->size, set->self));
 }
 
-static bool lay_part(struct procset *set, int32_t i, struct entry *e)
+static bool lay_part(struct procset *set, struct run *run, int32_t i, struct entry *e)
 {
-    struct run *run = &set->run;
     struct op *op = e->tensor != NULL ? e->tensor->op : NULL;
-    if ((e->kind == HVD_ALLGATHER || e->kind == HVD_REDUCESCATTER) && !lay_rows(set, i, e, op))
+    if ((e->kind == HVD_ALLGATHER || e->kind == HVD_REDUCESCATTER) && !lay_rows(set, run, i, e, op))
         return false;
-    run->entries[i] = e;
     int64_t count = 0;
     shape_elements(e->ndim, e->shape, &count);
     run->parts[i] = (struct coll_part){.count = (uint64_t)count};
@@ -120,16 +137,14 @@ static bool lay_part(struct procset *set, int32_t i, struct entry *e)
     return true;
 }
 
-/* A joined rank has no memory of its own for these: all parts share zeros, results are thrown away.
- */
-static bool lay_zeros(struct procset *set)
+/* A joined rank has no memory for these: all parts share zeros, results are discarded. */
+static bool lay_zeros(struct procset *set, struct run *run)
 {
-    struct run *run = &set->run;
     size_t bytes = 0, at = 0;
     for (int32_t i = 0; i < run->batch.count; i++)
         if (run->entries[i]->tensor == NULL || run->entries[i]->tensor->op == NULL)
             bytes += (run->entries[i]->bytes + 63) & ~(size_t)63;
-    if (!zeros_reserve(set, bytes))
+    if (!zeros_reserve(set, run, bytes))
         return false;
     for (int32_t i = 0; i < run->batch.count; i++) {
         if (run->entries[i]->tensor != NULL && run->entries[i]->tensor->op != NULL)
@@ -140,9 +155,8 @@ static bool lay_zeros(struct procset *set)
     return true;
 }
 
-static void lay_coll(struct procset *set, const struct entry *e)
+static void lay_coll(struct procset *set, struct run *run, const struct entry *e)
 {
-    struct run *run = &set->run;
     run->coll = (struct coll){.kind = (hvd_kind_t)e->kind,
                               .dtype = (hvd_dtype_t)e->dtype,
                               .reduce = (hvd_reduce_t)e->reduce,
@@ -151,34 +165,32 @@ static void lay_coll(struct procset *set, const struct entry *e)
                               .root = e->root,
                               .parts = run->parts,
                               .part_count = run->batch.count,
-                              .counts = run->counts};
+                              .counts = run->counts,
+                              .channels = set->tunables.flows,
+                              .threshold_percent = set->tunables.threshold_percent};
     if (e->reduce == HVD_AVERAGE) {
         run->coll.reduce = HVD_SUM;
         run->coll.postscale = e->postscale / set->size;
     }
 }
 
-static bool lay_out(struct procset *set)
+static bool lay_out(struct procset *set, struct run *run)
 {
-    struct run *run = &set->run;
-    const struct entry *first = procset_entry(set, run->batch.ids[0]);
-    bool has_counts = first != NULL && first->kind != HVD_ALLREDUCE && first->kind != HVD_BROADCAST;
-    if (has_counts && !counts_reserve(set, (size_t)run->batch.count * (size_t)set->size))
+    const struct entry *first = run->entries[0];
+    bool has_counts = first->kind != HVD_ALLREDUCE && first->kind != HVD_BROADCAST;
+    if (has_counts && !counts_reserve(set, run, (size_t)run->batch.count * (size_t)set->size))
         return false;
-    for (int32_t i = 0; i < run->batch.count; i++) {
-        struct entry *e = procset_entry(set, run->batch.ids[i]);
-        if (e == NULL || !lay_part(set, i, e))
+    for (int32_t i = 0; i < run->batch.count; i++)
+        if (!lay_part(set, run, i, run->entries[i]))
             return false;
-    }
-    lay_coll(set, run->entries[0]);
-    return lay_zeros(set);
+    lay_coll(set, run, run->entries[0]);
+    return lay_zeros(set, run);
 }
 
-/* ---- alltoall: first the splits of everyone, then the rows ---- */
+/* ---- alltoall: first the splits of all ranks, then the rows ---- */
 
-static bool lay_splits(struct procset *set)
+static bool lay_splits(struct procset *set, struct run *run)
 {
-    struct run *run = &set->run;
     struct op *op = run->entries[0]->tensor->op;
     const struct os *os = set->engine->os;
     size_t n = (size_t)set->size;
@@ -201,9 +213,31 @@ static bool lay_splits(struct procset *set)
     return true;
 }
 
-static bool lay_alltoall(struct procset *set)
+/* A peer's splits are not trusted: the member with a negative split, -1: none. */
+static int32_t split_refused(const struct procset *set, const struct run *run)
 {
-    struct run *run = &set->run;
+    size_t n = (size_t)set->size;
+    for (size_t i = 0; i < n * n; i++)
+        if (run->all_splits[i] < 0)
+            return (int32_t)(i / n);
+    return -1;
+}
+
+static void splits_broken(struct procset *set, const struct run *run, int32_t index)
+{
+    struct error error;
+    error_clear(&error);
+    const int32_t *splits = run->all_splits + (size_t)index * (size_t)set->size;
+    int32_t to = 0;
+    while (to < set->size - 1 && splits[to] >= 0)
+        to++;
+    negotiate_misbehaved(set, index, &error, "sends %d rows of %s to rank %d", splits[to],
+                         run->entries[0]->name, set->ranks[to]);
+    negotiate_set_broken(set, error.status, error.text, true);
+}
+
+static hvd_status_t lay_alltoall(struct procset *set, struct run *run, struct error *error)
+{
     struct entry *e = run->entries[0];
     struct op *op = e->tensor->op;
     size_t n = (size_t)set->size;
@@ -212,11 +246,9 @@ static bool lay_alltoall(struct procset *set)
     uint64_t sent = 0; /* rows beyond the splits stay here */
     op->recv_splits = os_alloc(set->engine->os, n * sizeof *op->recv_splits);
     if (op->recv_splits == NULL)
-        return false;
+        return no_memory(error);
     for (size_t i = 0; i < n; i++) {
         int32_t incoming = run->all_splits[i * n + (size_t)set->self];
-        if (incoming < 0)
-            return false;
         op->recv_splits[i] = incoming;
         run->recv_counts[i] = (uint64_t)incoming * row;
         run->counts[i] = (uint64_t)op->splits[i] * row;
@@ -224,7 +256,7 @@ static bool lay_alltoall(struct procset *set)
         rows += incoming;
     }
     if (!result_make(set, op, rows))
-        return false;
+        return no_memory(error);
     run->parts[0] = (struct coll_part){.in = op->in, .out = op->out, .count = sent};
     run->coll = (struct coll){.kind = HVD_ALLTOALL,
                               .dtype = (hvd_dtype_t)e->dtype,
@@ -236,14 +268,13 @@ static bool lay_alltoall(struct procset *set)
                               .counts = run->counts,
                               .recv_counts = run->recv_counts};
     run->is_splits_phase = false;
-    return true;
+    return run->is_staged ? stage_rows(set, run, error) : HVD_OK;
 }
 
 /* ---- running ---- */
 
-static void trace_begin(struct procset *set)
+static void trace_begin(struct procset *set, const struct run *run)
 {
-    struct run *run = &set->run;
     struct timeline *t = set->engine->timeline;
     if (!timeline_is_on(t))
         return;
@@ -251,7 +282,8 @@ static void trace_begin(struct procset *set)
     const char *activity = set->engine->backend->ops->activity(set->backend_group, kind);
     for (int32_t i = 0; i < run->batch.count; i++) {
         const struct entry *e = run->entries[i];
-        timeline_begin(t, set->id, e->name, e->name_bytes, kind_name(e->kind, e->reduce));
+        timeline_batch(t, set->id, e->name, e->name_bytes, kind_name(e->kind, e->reduce),
+                       run->number);
         if (kind != HVD_BARRIER) /* moves nothing */
             timeline_begin(t, set->id, e->name, e->name_bytes, activity);
     }
@@ -274,110 +306,377 @@ static void trace_end(struct procset *set, const struct entry *e, bool is_done)
                       shape);
 }
 
-/* The batch has ended: its entries are let go, its ops completed. */
-static void finish(struct procset *set, hvd_status_t status, const char *text)
+static struct run *run_at(struct procset *set, uint32_t number)
 {
-    struct run *run = &set->run;
+    return &set->runs[number % PROCSET_RUNS];
+}
+
+/* Ids are returned to the ring in the order they were taken. */
+static void retire(struct procset *set)
+{
+    while (set->run_head != set->run_tail && run_at(set, set->run_head)->state == RUN_DONE) {
+        struct run *run = run_at(set, set->run_head++);
+        procset_ids_give(set, &run->batch);
+        run->state = RUN_FREE;
+    }
+}
+
+/* The batch has finished: its entries are released, its ops completed. */
+static void finish(struct procset *set, struct run *run, hvd_status_t status, const char *text)
+{
     struct engine *engine = set->engine;
-    run->is_active = false;
-    run->is_planned = false;
+    run->state = RUN_DONE;
     engine->stats.batches++;
     for (int32_t i = 0; i < run->batch.count; i++) {
-        struct entry *e = procset_entry(set, run->batch.ids[i]);
-        if (e == NULL)
-            continue;
+        struct entry *e = run->entries[i];
         trace_end(set, e, status == HVD_OK);
         struct op *op = e->tensor != NULL ? e->tensor->op : NULL;
+        bool is_own = op != NULL && op->state == OP_BATCHED;
+        if (is_own && status == HVD_OK)
+            meter_ran(engine, e, op, run);
         if (--e->queued == 0 && (e->is_transient || e->is_forgotten))
             procset_forget(set, e);
-        if (op != NULL && op->state == OP_BATCHED)
+        if (is_own)
             complete_op(engine, op, status, text);
     }
-    procset_ids_give(set, &run->batch);
 }
 
-static void fail(struct procset *set, hvd_status_t status, const char *text)
+/* All members have agreed to run this batch. An unsupported operation fails on all of them alike.
+ * Any other failure may affect this rank alone, and then the others wait for it: the set breaks on
+ * all ranks, with one cause. An error of a link or a peer already names its rank. */
+static void fail(struct procset *set, struct run *run, hvd_status_t status, const char *text)
 {
-    if (status <= HVD_ERR_LINK)
+    struct engine *engine = set->engine;
+    const struct entry *first = run->entries[0];
+    char name[160], cause[HVD_ERROR_MAX];
+    if (status == HVD_ERR_UNSUPPORTED) {
+        if (run->is_planned)
+            plan_batch_moved(set);
+        finish(set, run, status, text);
+        return;
+    }
+    if (status <= HVD_ERR_LINK) {
+        control_listen(engine); /* another rank may know why the link broke */
         negotiate_set_broken(set, status, text, true);
-    else
-        finish(set, status, text);
+        return;
+    }
+    engine_peer_name(engine, engine->rank, name, sizeof name);
+    snprintf(cause, sizeof cause, "%s could not run %s %.200s: %.500s", name,
+             kind_name(first->kind, first->reduce), first->name, text);
+    LOG_AT(engine->log, LOG_DEBUG, "%s", cause);
+    negotiate_set_broken(set, status, cause, true);
 }
 
-hvd_status_t execute_begin(struct procset *set, const struct batch *batch)
+/* The batches in execution will never complete. Their ops are about to fail, so the callers must
+ * own their memory again. Ops with running copies complete when those have finished. */
+void execute_abort(struct procset *set)
 {
-    struct engine *engine = set->engine;
-    struct run *run = &set->run;
-    struct error error = {0};
-    run->batch = *batch;
-    run->is_active = true;
-    run->is_splits_phase = false;
-    run->start_ns = engine->now_ns;
-    flight_note(engine->flight, engine->now_ns, FLIGHT_BATCH, set->id, batch->count,
-                procset_entry(set, batch->ids[0])->name);
-    bool is_laid = lay_out(set);
-    if (is_laid && run->coll.kind == HVD_ALLTOALL)
-        is_laid = lay_splits(set);
-    if (!is_laid) {
-        engine_stop(engine, HVD_ERR_NO_MEMORY, "Out of memory for the result of a collective.",
-                    true);
-        return HVD_ERR_NO_MEMORY;
+    struct backend *backend = set->engine->backend;
+    bool is_moving = false;
+    for (uint32_t i = set->run_head; i != set->run_tail; i++) {
+        struct run *run = run_at(set, i);
+        is_moving = is_moving || run->state == RUN_MOVING;
+        if (run->state == RUN_IN)
+            run->state = RUN_DRAIN;
+        else if (run->state == RUN_READY || run->state == RUN_MOVING)
+            run->state = RUN_DONE;
     }
-    trace_begin(set);
-    if (run->coll.kind == HVD_BARRIER) { /* the agreement was the barrier */
-        finish(set, HVD_OK, "");
-        return HVD_OK;
+    if (is_moving)
+        backend->ops->reset(backend, set->backend_group, BACKEND_BASE_LAST);
+    retire(set);
+}
+
+/* No memory for the result of the batch. For an allgather, names the rank that contributes most:
+ * its first dimension may be wrong. */
+static void no_result(struct procset *set, struct run *run)
+{
+    const struct entry *largest = run->entries[0];
+    int32_t most = 0;
+    char what[HVD_ERROR_MAX - 200];
+    for (int32_t i = 0; largest->dim0 != NULL && i < run->batch.count; i++) {
+        const struct entry *e = run->entries[i];
+        for (int32_t k = 0; k < set->size; k++)
+            if (e->dim0[k] > largest->dim0[most]) {
+                largest = e;
+                most = k;
+            }
     }
-    hvd_status_t status =
-        engine->backend->ops->start(engine->backend, set->backend_group, &run->coll, &error);
+    if (largest->dim0 != NULL)
+        snprintf(what, sizeof what,
+                 "out of memory for the result of %s, to which rank %d gives %lld rows",
+                 largest->name, set->ranks[most], (long long)largest->dim0[most]);
+    else
+        snprintf(what, sizeof what, "out of memory for the result of %s", largest->name);
+    fail(set, run, HVD_ERR_NO_MEMORY, what);
+}
+
+/* ---- the states of a batch ---- */
+
+static void move_begin(struct procset *set, struct run *run)
+{
+    struct backend *backend = set->engine->backend;
+    struct error error;
+    error_clear(&error);
+    run->state = RUN_MOVING;
+    hvd_status_t status = backend->ops->start(backend, set->backend_group, &run->coll, &error);
     if (status != HVD_OK)
-        fail(set, status, error.text);
-    return status;
+        fail(set, run, status, error.text);
 }
 
-hvd_status_t execute_step(struct procset *set, bool *ret_moved)
+/* The backend has done its part. */
+static void move_end(struct procset *set, struct run *run)
+{
+    struct error error;
+    error_clear(&error);
+    if (run->is_planned)
+        plan_batch_moved(set);
+    if (!run->is_staged) {
+        finish(set, run, HVD_OK, "");
+        return;
+    }
+    run->state = RUN_OUT;
+    hvd_status_t status = stage_out(set, run, &error);
+    if (status != HVD_OK) {
+        run->state = RUN_DONE;
+        fail(set, run, status, error.text);
+    }
+}
+
+static hvd_status_t splits_end(struct procset *set, struct run *run, struct error *error)
+{
+    struct backend *backend = set->engine->backend;
+    int32_t refused = split_refused(set, run);
+    if (refused >= 0) {
+        splits_broken(set, run, refused);
+        return HVD_OK; /* already reported */
+    }
+    hvd_status_t status = lay_alltoall(set, run, error);
+    return status == HVD_OK ? backend->ops->start(backend, set->backend_group, &run->coll, error)
+                            : status;
+}
+
+static bool step_moving(struct procset *set, struct run *run, bool *ret_moved)
+{
+    struct backend *backend = set->engine->backend;
+    struct error error;
+    error_clear(&error);
+    hvd_status_t status = backend->ops->progress(backend, set->backend_group, ret_moved, &error);
+    if (status == HVD_IN_PROGRESS) {
+        meter_waiting(set);
+        return false;
+    }
+    if (status == HVD_OK && !run->is_splits_phase)
+        move_end(set, run);
+    else if (status == HVD_OK)
+        status = splits_end(set, run, &error);
+    if (status != HVD_OK)
+        fail(set, run, status, error.text);
+    return true;
+}
+
+static bool step_in(struct procset *set, struct run *run)
+{
+    struct error error;
+    error_clear(&error);
+    hvd_status_t status = stage_poll(run, &error);
+    if (status == HVD_IN_PROGRESS)
+        return false;
+    run->state = RUN_READY;
+    if (status != HVD_OK)
+        fail(set, run, status, error.text);
+    return true;
+}
+
+/* The result is complete even if the set has broken meanwhile, so its ops succeed. */
+static bool step_out(struct procset *set, struct run *run)
+{
+    struct error error;
+    error_clear(&error);
+    hvd_status_t status = stage_poll(run, &error);
+    if (status == HVD_IN_PROGRESS)
+        return false;
+    if (status == HVD_OK) {
+        finish(set, run, HVD_OK, "");
+        return true;
+    }
+    run->state = RUN_DONE;
+    fail(set, run, status, error.text); /* does nothing if the set is broken already */
+    complete_pending(set, set->broken, set->broken_text);
+    return true;
+}
+
+/* Whether the copies failed does not matter. Ops of a broken plan can be announced now. */
+static bool step_drain(struct procset *set, struct run *run)
+{
+    struct error error;
+    error_clear(&error);
+    if (stage_poll(run, &error) == HVD_IN_PROGRESS)
+        return false;
+    run->state = RUN_DONE;
+    if (set->broken != HVD_OK) {
+        complete_pending(set, set->broken, set->broken_text);
+        return true;
+    }
+    for (int32_t i = 0; i < run->batch.count; i++)
+        if (stage_op(run, i) != NULL)
+            stage_op(run, i)->state = OP_HELD;
+    set->must_announce = true;
+    return true;
+}
+
+static bool step(struct procset *set, struct run *run, bool is_next, bool *ret_moved)
+{
+    switch (run->state) {
+    case RUN_IN: return step_in(set, run);
+    case RUN_READY:
+        if (is_next)
+            move_begin(set, run);
+        return is_next;
+    case RUN_MOVING: return step_moving(set, run, ret_moved);
+    case RUN_OUT: return step_out(set, run);
+    case RUN_DRAIN: return step_drain(set, run);
+    case RUN_FREE:
+    case RUN_DONE: return false;
+    }
+    return false;
+}
+
+/* The backend has finished with it. */
+static bool is_past_backend(const struct run *run)
+{
+    return run->state == RUN_OUT || run->state == RUN_DRAIN || run->state == RUN_DONE;
+}
+
+bool execute_step(struct procset *set, bool *ret_moved)
+{
+    bool has_changed = false, is_next = true;
+    for (uint32_t i = set->run_head; i != set->run_tail; i++) {
+        struct run *run = run_at(set, i);
+        has_changed |= step(set, run, is_next, ret_moved);
+        is_next = is_next && is_past_backend(run);
+    }
+    retire(set);
+    return has_changed;
+}
+
+bool execute_is_active(const struct procset *set)
+{
+    return set->run_head != set->run_tail;
+}
+
+bool execute_is_copying(const struct procset *set)
+{
+    for (uint32_t i = set->run_head; i != set->run_tail; i++) {
+        const struct run *run = &set->runs[i % PROCSET_RUNS];
+        if (run->state == RUN_IN || run->state == RUN_OUT || run->state == RUN_DRAIN)
+            return true;
+    }
+    return false;
+}
+
+/* The backend takes one batch at a time; a batch that must be copied first may start copying
+ * earlier. */
+bool execute_has_room(struct procset *set, uint32_t first_id)
+{
+    if (!execute_is_active(set))
+        return true;
+    if (set->run_tail - set->run_head == PROCSET_RUNS)
+        return false;
+    bool is_copied = procset_entry(set, first_id)->memory != HVD_MEMORY_HOST;
+    for (uint32_t i = set->run_head; i != set->run_tail; i++)
+        if (!is_copied && !is_past_backend(run_at(set, i)))
+            return false;
+    return true;
+}
+
+/* ---- beginning ---- */
+
+/* Have all earlier batches left the backend? */
+static bool is_newest_next(struct procset *set)
+{
+    for (uint32_t i = set->run_head; i + 1 != set->run_tail; i++)
+        if (!is_past_backend(run_at(set, i)))
+            return false;
+    return true;
+}
+
+static void stage_begin(struct procset *set, struct run *run)
+{
+    struct error error;
+    error_clear(&error);
+    run->state = RUN_IN;
+    hvd_status_t status = stage_in(set, run, &error);
+    if (status != HVD_OK) {
+        run->state = RUN_READY; /* nothing is in progress */
+        fail(set, run, status, error.text);
+    }
+}
+
+void execute_begin(struct procset *set, const struct batch *batch, bool is_planned)
 {
     struct engine *engine = set->engine;
-    struct run *run = &set->run;
-    struct error error = {0};
-    hvd_status_t status =
-        engine->backend->ops->progress(engine->backend, set->backend_group, ret_moved, &error);
-    if (status == HVD_IN_PROGRESS)
-        return status;
-    if (status == HVD_OK && run->is_splits_phase) {
-        if (!lay_alltoall(set)) {
-            engine_stop(engine, HVD_ERR_NO_MEMORY, "Out of memory for the result of an alltoall.",
-                        true);
-            return HVD_ERR_NO_MEMORY;
-        }
-        status =
-            engine->backend->ops->start(engine->backend, set->backend_group, &run->coll, &error);
-        if (status == HVD_OK)
-            return HVD_IN_PROGRESS;
+    struct run *run = run_at(set, set->run_tail);
+    assert(execute_has_room(set, batch->ids[0]) && run->state == RUN_FREE);
+    if (!procset_run_prepare(set, run)) {
+        struct batch lost = *batch;
+        procset_ids_give(set, &lost);
+        engine_no_memory(engine, "a batch");
+        return;
     }
-    if (status == HVD_OK)
-        finish(set, HVD_OK, "");
-    else
-        fail(set, status, error.text);
-    return status;
+    set->run_tail++;
+    run->batch = *batch;
+    run->state = RUN_READY;
+    run->is_splits_phase = run->is_staged = false;
+    run->is_planned = is_planned;
+    run->start_ns = engine->now_ns;
+    run->number = set->order + (is_planned ? plan_started(set) : 0);
+    for (int32_t i = 0; i < batch->count; i++)
+        run->entries[i] = procset_entry(set, batch->ids[i]);
+    meter_batch(set, run);
+    flight_note(engine->flight, engine->now_ns, FLIGHT_BATCH, set->id, batch->count,
+                &run->entries[0]->flight_name);
+    if (!lay_out(set, run)) {
+        no_result(set, run);
+        return;
+    }
+    trace_begin(set, run);
+    if (run->coll.kind == HVD_BARRIER) { /* the agreement was the barrier */
+        finish(set, run, HVD_OK, "");
+        retire(set);
+        return;
+    }
+    if (stage_is_needed(run))
+        stage_begin(set, run);
+    if (run->coll.kind == HVD_ALLTOALL && set->broken == HVD_OK && !lay_splits(set, run))
+        no_result(set, run);
+    /* A joined rank has nothing to copy, but the batch before this one may still be in the backend.
+     */
+    if (run->state == RUN_READY && !run->is_staged && is_newest_next(set))
+        move_begin(set, run);
+    retire(set);
 }
 
+/* Started by this rank and not by all: none of them has changed an output. */
 void execute_cancel(struct procset *set)
 {
-    struct run *run = &set->run;
-    for (int32_t i = 0; i < run->batch.count; i++) {
-        struct entry *e = procset_entry(set, run->batch.ids[i]);
-        e->queued--;
-        trace_end(set, e, false);
-        if (e->tensor != NULL && e->tensor->op != NULL)
-            e->tensor->op->state = OP_HELD;
+    for (uint32_t n = set->run_head; n != set->run_tail; n++) {
+        struct run *run = run_at(set, n);
+        if (is_past_backend(run))
+            continue;
+        run->state = run->state == RUN_IN ? RUN_DRAIN : RUN_DONE;
+        for (int32_t i = 0; i < run->batch.count; i++) {
+            struct entry *e = run->entries[i];
+            trace_end(set, e, false);
+            if (run->state == RUN_DONE && e->tensor != NULL && e->tensor->op != NULL)
+                e->tensor->op->state = OP_HELD;
+            if (--e->queued == 0 && (e->is_transient || e->is_forgotten))
+                procset_forget(set, e); /* voided meanwhile by ranks that had left the plan */
+        }
     }
-    procset_ids_give(set, &run->batch);
-    run->is_active = false;
-    run->is_planned = false;
+    retire(set);
 }
 
-/* ---- events that have their place in the order ---- */
+/* ---- events that have a position in the order ---- */
 
 static void event(struct procset *set, struct batch *batch)
 {
@@ -387,15 +686,36 @@ static void event(struct procset *set, struct batch *batch)
     case BATCH_PLAN: plan_begin(set, batch); break;
     case BATCH_JOINED:
         if (set->join_op != NULL) {
-            set->join_op->ticket->join_rank = batch->argument;
+            set->join_op->ticket->answer = batch->argument;
             complete_op(engine, set->join_op, HVD_OK, "");
         }
         break;
     case BATCH_SET_ADD: sets_added(engine, batch); break;
     case BATCH_SET_REMOVE: sets_removed(engine, batch->argument); break;
+    case BATCH_SET_CLOSE: sets_closed(engine, batch); break;
     case BATCH_SHUTDOWN: engine_leave(engine, batch->argument); break;
+    case BATCH_TUNE: tune_take_effect(set, batch); break;
     }
     procset_ids_give(set, batch);
+}
+
+/* The next in the agreed order; false: there is none, or it can't start yet. */
+static bool begin_next(struct procset *set)
+{
+    if (set->batch_head == set->batch_tail)
+        return false;
+    struct batch batch = set->batches[set->batch_head % set->batch_capacity];
+    bool is_run = batch.kind == BATCH_RUN;
+    if (is_run ? !execute_has_room(set, batch.ids[0]) : execute_is_active(set))
+        return false;
+    set->batch_head++;
+    if (is_run) {
+        set->order++;
+        execute_begin(set, &batch, false);
+    } else {
+        event(set, &batch);
+    }
+    return true;
 }
 
 bool execute_progress(struct procset *set)
@@ -404,20 +724,9 @@ bool execute_progress(struct procset *set)
     while (set->broken == HVD_OK) {
         if (plan_has_begun(set))
             return plan_progress(set) || has_moved;
-        if (set->run.is_active) {
-            if (execute_step(set, &has_moved) == HVD_IN_PROGRESS)
-                return has_moved;
-            has_moved = true;
-            continue;
-        }
-        if (set->batch_head == set->batch_tail)
+        if (!(execute_is_active(set) && execute_step(set, &has_moved)) && !begin_next(set))
             return has_moved;
         has_moved = true;
-        struct batch batch = set->batches[set->batch_head++ % set->batch_capacity];
-        if (batch.kind == BATCH_RUN)
-            execute_begin(set, &batch);
-        else
-            event(set, &batch);
     }
-    return has_moved;
+    return execute_is_active(set) && execute_step(set, &has_moved);
 }

@@ -1,77 +1,142 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hung.c - peers that are there but show no sign of life: stopped, swapped out, stuck in the
- * kernel.
+/* hung.c - detects peers that send nothing at all: stopped, swapped out, stuck in the kernel, or on
+ * a machine that is down.
  *
- * Every rank looks at its peers about once a second while something of its own is pending. After
- * HOROVOD_HUNG_WARN_SECONDS without a heartbeat people are told, once per silence, which rank it is
- * and what waits for it; after HOROVOD_HUNG_ERROR_SECONDS (if set) every pending op ends with that
- * cause. Ranks that are alive but have not submitted something are stall.c's.
+ * Every rank checks its peers about twice a second. A peer that has been silent for
+ * HOROVOD_HUNG_WARN_SECONDS while something waits for it is reported, once per silence; after
+ * HOROVOD_HUNG_ERROR_SECONDS every pending op fails with that cause. stall.c handles peers that are
+ * alive but have not submitted something.
  *
- * Thread: token holder.  Start reading at hung_tick(). */
+ * Silence is time in which this rank checked and received nothing. It begins with the first check
+ * after connecting, not with the connection; a peer that has sent nothing since then may still be
+ * connecting to others, which has a separate limit (HOROVOD_GLOO_TIMEOUT_SECONDS). And a rank that
+ * did not check, because it was stopped or had no core, does not blame its peers for that time:
+ * each check counts for at most LOOK_MAX_NS.
+ *
+ * Thread: token holder.  Owner: struct engine.  Start reading at hung_tick(). */
+#include "engine/hung.h"
+
+#include <assert.h>
 #include <stdio.h>
 
-#include "engine/engine.h"
+#include "engine/engine_private.h"
+#include "engine/suspects.h"
 
-#define SECOND_NS 1000000000LL
+#define SECOND_NS   1000000000LL
+#define LOOK_MAX_NS (2 * SECOND_NS)
+#define SILENCE_MIN (2 * SECOND_NS) /* heartbeats and checks are up to a second apart */
 
-/* Nanoseconds of silence; 0: alive, or the transport does not know. */
-static int64_t silence_ns(struct engine *engine, int32_t rank, int64_t now_ns)
+static void look(struct engine *engine, int32_t rank, int64_t now_ns)
 {
     struct transport *t = engine->options.routes[rank];
-    if (t == NULL || t->ops->last_heard_ns == NULL)
-        return 0;
-    int64_t heard_ns = t->ops->last_heard_ns(t, rank, now_ns);
-    return heard_ns > 0 && now_ns > heard_ns ? now_ns - heard_ns : 0;
+    struct sign *sign = &engine->signs[rank];
+    int64_t heard_ns =
+        t != NULL && t->ops->last_heard_ns != NULL ? t->ops->last_heard_ns(t, rank, now_ns) : 0;
+    if (heard_ns == sign->heard_ns && heard_ns != 0)
+        return;
+    sign->is_told = false;
+    sign->heard_ns = heard_ns;
+    sign->awake_ns = engine->awake_ns;
 }
 
-static void describe(struct engine *engine, const struct procset *set, int32_t rank,
-                     int64_t silent_ns, int64_t now_ns, char *ret, size_t bytes)
+static void look_around(struct engine *engine, int64_t now_ns)
 {
-    char name[160];
+    int64_t gap_ns = engine->looked_ns >= 0 ? now_ns - engine->looked_ns : 0;
+    engine->looked_ns = now_ns;
+    engine->awake_ns += gap_ns < LOOK_MAX_NS ? gap_ns : LOOK_MAX_NS;
+    for (int32_t i = 0; i < engine->size; i++)
+        if (i != engine->rank)
+            look(engine, i, now_ns);
+}
+
+int64_t hung_silence_ns(const struct engine *engine, int32_t rank)
+{
+    const struct sign *sign = &engine->signs[rank];
+    int64_t silent_ns = engine->awake_ns - sign->awake_ns;
+    assert(silent_ns >= 0); /* signs are dated by this clock */
+    if (sign->heard_ns == 0)
+        return 0; /* the transport does not know */
+    if (sign->heard_ns < 0)
+        silent_ns -= engine->config->timeout_s * SECOND_NS;
+    return silent_ns > 0 ? silent_ns : 0;
+}
+
+/* The time from which a limit counts as reached: reported early rather than late. */
+static int64_t threshold_ns(int64_t limit_s)
+{
+    if (limit_s <= 0)
+        return INT64_MAX;
+    int64_t ns = (limit_s - 1) * SECOND_NS;
+    return ns > SILENCE_MIN ? ns : SILENCE_MIN;
+}
+
+static int64_t warn_ns(const struct config *config)
+{
+    return threshold_ns(config->hung_warn_s > 0 ? config->hung_warn_s : config->stall_check_time_s);
+}
+
+/* A silent rank submits nothing, so the limit of the stall check applies to it as well. */
+static int64_t error_ns(const struct config *config)
+{
+    int64_t hung_ns = threshold_ns(config->hung_error_s);
+    int64_t stall_ns = threshold_ns(config->stall_shutdown_time_s);
+    return hung_ns < stall_ns ? hung_ns : stall_ns;
+}
+
+static void describe(const struct engine *engine, const struct procset *set, int32_t rank,
+                     char *ret, size_t bytes)
+{
+    char name[160], self[160], others[32] = "";
     const struct op *op = set->pending_head;
+    int64_t silent_ns = hung_silence_ns(engine, rank);
+    int32_t more = 0;
+    for (int32_t i = 0; i < set->size; i++)
+        more += set->ranks[i] != rank && set->ranks[i] != engine->rank &&
+                hung_silence_ns(engine, set->ranks[i]) + SECOND_NS >= silent_ns;
+    if (more > 0)
+        snprintf(others, sizeof others, " and %d more", more);
     engine_peer_name(engine, rank, name, sizeof name);
+    engine_peer_name(engine, engine->rank, self, sizeof self);
     snprintf(ret, bytes,
-             "%s has shown no sign of life for %.0f s; %.300s has waited %.1f s. Is the process "
-             "stopped?",
-             name, (double)silent_ns / 1e9, op->tensor->name,
-             (double)(now_ns - op->submit_ns) / 1e9);
+             "%s%s: no sign of life for %.0f s, as seen by %s; %.300s has waited %.1f s. Is the "
+             "process stopped, or its machine gone?",
+             name, others, (double)silent_ns / 1e9, self, op->tensor->name,
+             (double)(engine->now_ns - op->submit_ns) / 1e9);
 }
 
-static bool peer_check(struct engine *engine, struct procset *set, int32_t rank, int64_t now_ns)
+/* true: the job has ended. */
+static bool peer_check(struct engine *engine, struct procset *set, int32_t rank)
 {
-    const struct config *config = engine->config;
     char text[HVD_ERROR_MAX];
-    int64_t silent_ns = silence_ns(engine, rank, now_ns);
-    /* Heartbeats and looks are up to a second apart each: told early rather than late. */
-    int64_t warn_s = config->hung_warn_s > 0 ? config->hung_warn_s : config->hung_error_s;
-    bool is_warned = warn_s > 0 && silent_ns >= warn_s * SECOND_NS - SECOND_NS;
-    if (!is_warned || silent_ns < SECOND_NS * 2) {
-        engine->is_hung_told[rank] = 0;
+    int64_t silent_ns = hung_silence_ns(engine, rank);
+    bool is_over = silent_ns >= error_ns(engine->config);
+    if (!is_over && (silent_ns < warn_ns(engine->config) || engine->signs[rank].is_told))
         return false;
-    }
-    describe(engine, set, rank, silent_ns, now_ns, text, sizeof text);
-    if (!engine->is_hung_told[rank])
+    assert(rank != engine->rank && set->pending_head != NULL);
+    describe(engine, set, rank, text, sizeof text);
+    if (!engine->signs[rank].is_told) {
         LOG_AT(engine->log, LOG_WARNING, "%s", text);
-    engine->is_hung_told[rank] = 1;
-    if (config->hung_error_s <= 0 || silent_ns < config->hung_error_s * SECOND_NS)
-        return false;
-    engine_stop(engine, HVD_ERR_PEER_HUNG, text, true);
-    return true;
+        suspects_silent(set, rank, engine->now_ns);
+    }
+    engine->signs[rank].is_told = true;
+    if (is_over) {
+        engine_blame(engine, rank);
+        engine_stop(engine, HVD_ERR_PEER_HUNG, text, true);
+    }
+    return is_over;
 }
 
 void hung_tick(struct engine *engine, int64_t now_ns)
 {
     if (engine->config->stall_check_disable)
         return;
+    look_around(engine, now_ns);
     for (int32_t i = 0; i < engine->member_count; i++) {
         struct procset *set = engine->members[i];
         for (int32_t k = 0; k < set->size; k++) {
-            if (set->ranks[k] == engine->rank)
-                continue;
             if (set->pending_head == NULL || set->broken != HVD_OK)
-                silence_ns(engine, set->ranks[k],
-                           now_ns); /* keeps the record of signs up to date */
-            else if (peer_check(engine, set, set->ranks[k], now_ns))
+                break;
+            if (set->ranks[k] != engine->rank && peer_check(engine, set, set->ranks[k]))
                 return;
         }
     }

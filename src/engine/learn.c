@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* learn.c - training repeats itself: recognise it. The coordinator watches the batches it hands
- * out. A step is a run of entries in which none comes twice; when one comes that the step already
- * holds, the step has ended and the next begins. After `steps_wanted` steps with the same entries a
- * plan is proposed, made of the batches of the last one, in their order.
+/* learn.c - recognises training steps that repeat. The coordinator watches the batches it sends
+ * out. A step is a run of entries without repetition; an entry that the step already contains ends
+ * it and begins the next. After `steps_wanted` steps with the same entries a plan is proposed, made
+ * of the batches of the last one, in their order.
  *
- * Batches are taken as they were, never merged: what came in separate batches may depend on each
- * other.
+ * Batches are used as they were, never merged: tensors that came in separate batches may depend on
+ * each other.
  *
  * Thread: coordinator's token holder.  Start reading at learn_batch(). */
+#include "engine/learn.h"
+
 #include <string.h>
 
 #include "engine/coordinator.h"
+#include "engine/engine_private.h"
+#include "engine/negotiate.h"
+#include "engine/response.h"
 
 static bool is_plannable(const struct entry *e)
 {
@@ -60,6 +65,15 @@ static bool window_put(struct coordinator *c, uint32_t id)
     return true;
 }
 
+void learn_restart(struct procset *set)
+{
+    struct coordinator *c = set->coordinator;
+    window_begin(c);
+    c->last_entries = 0;
+    c->steps_equal = 0;
+    c->steps_wanted = set->engine->config->plan_warmup_steps;
+}
+
 void learn_batch(struct procset *set, const uint32_t *ids, int32_t count)
 {
     struct coordinator *c = set->coordinator;
@@ -82,7 +96,7 @@ void learn_batch(struct procset *set, const uint32_t *ids, int32_t count)
         c->is_window_odd = true;
 }
 
-/* The step under way is complete if the next entry to go out is one it holds. */
+/* The current step is complete if it already contains the next entry to be sent. */
 static bool is_step_complete(const struct coordinator *c)
 {
     return c->window_entries > 0 && c->ready_count > 0 && c->ready[0]->step_seen == c->step;
@@ -100,11 +114,13 @@ bool learn_plan(struct procset *set)
     if (c->is_window_odd || c->window_known != c->window_entries ||
         c->window_entries != c->last_entries)
         return false;
-    if (c->out.used + c->window_count * 4 + 64 > c->out.capacity)
+    size_t bytes = c->window_count * 4 + 64;
+    if (bytes + MESSAGE_HEAD_BYTES > RESPONSE_BYTES)
         return false;
-    put_u8(&c->out, ITEM_PLAN);
-    put_u32(&c->out, (uint32_t)c->window_count);
+    struct writer *w = response_room(set, bytes);
+    put_u8(w, ITEM_PLAN);
+    put_u32(w, (uint32_t)c->window_count);
     for (size_t i = 0; i < c->window_count; i++)
-        put_u32(&c->out, c->window[i]);
+        put_u32(w, c->window[i]);
     return true;
 }

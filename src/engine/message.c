@@ -8,7 +8,7 @@
 
 #define PAYLOAD_MAX (1u << 18)
 
-void head_put(struct writer *w, const struct message_head *head)
+void message_head_put(struct writer *w, const struct message_head *head)
 {
     put_u8(w, head->type);
     put_u8(w, head->flags);
@@ -17,18 +17,18 @@ void head_put(struct writer *w, const struct message_head *head)
     put_u32(w, head->generation);
 }
 
-bool head_get(struct reader *r, struct message_head *ret)
+bool message_head_get(struct reader *r, struct message_head *ret)
 {
     ret->type = get_u8(r);
     ret->flags = get_u8(r);
     ret->set = get_u16(r);
     ret->incarnation = get_u32(r);
     ret->generation = get_u32(r);
-    return !r->bad && ret->type >= MESSAGE_READY && ret->type <= MESSAGE_LEAVE &&
+    return !r->bad && ret->type >= MESSAGE_READY && ret->type <= MESSAGE_PACE &&
            ret->set < HVD_PROCESS_SETS_MAX;
 }
 
-void request_put(struct writer *w, const struct request *request)
+void message_request_put(struct writer *w, const struct request *request)
 {
     put_blob(w, request->name, request->name_bytes);
     put_u8(w, request->kind);
@@ -38,7 +38,9 @@ void request_put(struct writer *w, const struct request *request)
     put_u32(w, (uint32_t)request->rank);
     put_u32(w, (uint32_t)request->root);
     put_u32(w, (uint32_t)request->device);
+    put_u8(w, request->memory);
     put_u32(w, request->group);
+    put_u32(w, request->waited_ms);
     put_f64(w, request->prescale);
     put_f64(w, request->postscale);
     put_u8(w, (uint8_t)request->ndim);
@@ -47,21 +49,55 @@ void request_put(struct writer *w, const struct request *request)
     put_blob(w, request->payload, request->payload_bytes);
 }
 
+/* Fields without a meaning for a kind have one value each: ranks then agree exactly if the senders
+ * wrote the same, and a rank can't make others disagree through an unused field. */
+static bool is_canonical(const struct request *q)
+{
+    bool is_reduced = q->kind == HVD_ALLREDUCE || q->kind == HVD_REDUCESCATTER;
+    if (q->kind != HVD_BROADCAST && q->root != 0)
+        return false;
+    if (q->kind != HVD_ALLREDUCE && q->reduce != HVD_SUM)
+        return false;
+    if (!is_reduced && (q->prescale != 1.0 || q->postscale != 1.0))
+        return false;
+    if ((q->kind == HVD_BARRIER || q->kind == HVD_JOIN) &&
+        (q->ndim != 0 || q->dtype != HVD_INT32 || q->memory != HVD_MEMORY_HOST))
+        return false;
+    if (q->device < 0 || (q->memory == HVD_MEMORY_HOST && q->device != HVD_DEVICE_CPU))
+        return false;
+    return q->payload_bytes == 0;
+}
+
+static bool set_change_is_sane(const struct request *q)
+{
+    size_t most = q->kind == KIND_SET_REMOVE ? 4 : q->kind == KIND_SET_CLOSE ? 8 : PAYLOAD_MAX;
+    size_t least = q->kind == KIND_SET_CLOSE ? 8 : 4;
+    return q->payload_bytes % 4 == 0 && q->payload_bytes >= least && q->payload_bytes <= most &&
+           q->dtype == 0 && q->reduce == 0 && q->root == 0 && q->ndim == 0 &&
+           q->memory == HVD_MEMORY_HOST && q->device == HVD_DEVICE_CPU && q->prescale == 1.0 &&
+           q->postscale == 1.0;
+}
+
 static bool request_is_sane(const struct request *q, int32_t set_size)
 {
     int64_t count;
-    if (q->rank < 0 || q->rank >= set_size || q->name_bytes == 0)
+    if (q->rank < 0 || q->rank >= set_size || q->name_bytes == 0 ||
+        memchr(q->name, '\0', q->name_bytes) != NULL || (q->flags & ~REQUEST_TRANSIENT) != 0)
         return false;
-    if (q->kind == KIND_SET_ADD || q->kind == KIND_SET_REMOVE)
-        return q->payload_bytes % 4 == 0;
+    bool has_join_name =
+        q->name_bytes == strlen(JOIN_NAME) && memcmp(q->name, JOIN_NAME, q->name_bytes) == 0;
+    if (has_join_name != (q->kind == HVD_JOIN))
+        return false;
+    if (kind_is_set_change(q->kind))
+        return set_change_is_sane(q);
     if (q->kind >= HVD_KIND_COUNT || q->dtype >= HVD_DTYPE_COUNT || q->reduce >= HVD_REDUCE_COUNT)
         return false;
     if (q->kind == HVD_BROADCAST && (q->root < 0 || q->root >= set_size))
         return false;
-    return shape_elements(q->ndim, q->shape, &count);
+    return is_canonical(q) && shape_elements(q->ndim, q->shape, &count);
 }
 
-bool request_get(struct reader *r, int32_t set_size, struct request *ret)
+bool message_request_get(struct reader *r, int32_t set_size, struct request *ret)
 {
     memset(ret, 0, sizeof *ret);
     size_t n = 0;
@@ -74,7 +110,9 @@ bool request_get(struct reader *r, int32_t set_size, struct request *ret)
     ret->rank = (int32_t)get_u32(r);
     ret->root = (int32_t)get_u32(r);
     ret->device = (int32_t)get_u32(r);
+    ret->memory = get_u8(r);
     ret->group = get_u32(r);
+    ret->waited_ms = get_u32(r);
     ret->prescale = get_f64(r);
     ret->postscale = get_f64(r);
     ret->ndim = get_u8(r);
@@ -87,59 +125,18 @@ bool request_get(struct reader *r, int32_t set_size, struct request *ret)
     return !r->bad && request_is_sane(ret, set_size);
 }
 
-bool shape_elements(int32_t ndim, const int64_t *shape, int64_t *ret_count)
+bool message_rows_bytes(const struct request *request, const int64_t *dim0, int32_t set_size,
+                        uint64_t *ret_bytes)
 {
-    if (ndim < 0 || ndim > HVD_DIMS_MAX)
-        return false;
-    int64_t count = 1;
-    for (int32_t i = 0; i < ndim; i++)
-        if (shape[i] < 0 || __builtin_mul_overflow(count, shape[i], &count))
+    int64_t rows = 0, bytes = (int64_t)hvd_dtype_bytes((hvd_dtype_t)request->dtype);
+    for (int32_t i = 0; i < set_size; i++)
+        if (dim0[i] < 0 || __builtin_add_overflow(rows, dim0[i], &rows))
             return false;
-    if (count > INT64_MAX / 8)
+    for (int32_t i = 1; i < request->ndim; i++)
+        if (__builtin_mul_overflow(bytes, request->shape[i], &bytes))
+            return false;
+    if (__builtin_mul_overflow(bytes, rows, &bytes))
         return false;
-    *ret_count = count;
+    *ret_bytes = (uint64_t)bytes;
     return true;
-}
-
-void shape_format(int32_t ndim, const int64_t *shape, char *ret_text, size_t bytes)
-{
-    size_t at = 0;
-    if (bytes == 0)
-        return;
-    ret_text[0] = '\0';
-    for (int32_t i = 0; i <= ndim && at < bytes; i++) {
-        int n;
-        if (i == ndim)
-            n = snprintf(ret_text + at, bytes - at, ndim == 0 ? "[]" : "]");
-        else
-            n = snprintf(ret_text + at, bytes - at, "%s%lld", i == 0 ? "[" : ", ",
-                         (long long)shape[i]);
-        at += n > 0 ? (size_t)n : 0;
-    }
-}
-
-const char *kind_name(uint8_t kind, uint8_t reduce)
-{
-    static const char *const names[HVD_KIND_COUNT] = {
-        [HVD_ALLREDUCE] = "ALLREDUCE",        [HVD_ALLGATHER] = "ALLGATHER",
-        [HVD_BROADCAST] = "BROADCAST",        [HVD_JOIN] = "JOIN",
-        [HVD_ALLTOALL] = "ALLTOALL",          [HVD_BARRIER] = "BARRIER",
-        [HVD_REDUCESCATTER] = "REDUCESCATTER"};
-    if (kind == HVD_ALLREDUCE && reduce == HVD_ADASUM)
-        return "ADASUM";
-    if (kind == KIND_SET_ADD || kind == KIND_SET_REMOVE)
-        return "PROCESS_SET";
-    return kind < HVD_KIND_COUNT ? names[kind] : "UNKNOWN";
-}
-
-const char *kind_negotiate_name(uint8_t kind, uint8_t reduce)
-{
-    static const char *const names[HVD_KIND_COUNT] = {
-        [HVD_ALLREDUCE] = "NEGOTIATE_ALLREDUCE",        [HVD_ALLGATHER] = "NEGOTIATE_ALLGATHER",
-        [HVD_BROADCAST] = "NEGOTIATE_BROADCAST",        [HVD_JOIN] = "NEGOTIATE_JOIN",
-        [HVD_ALLTOALL] = "NEGOTIATE_ALLTOALL",          [HVD_BARRIER] = "NEGOTIATE_BARRIER",
-        [HVD_REDUCESCATTER] = "NEGOTIATE_REDUCESCATTER"};
-    if (kind == HVD_ALLREDUCE && reduce == HVD_ADASUM)
-        return "NEGOTIATE_ADASUM";
-    return kind < HVD_KIND_COUNT ? names[kind] : "NEGOTIATE_PROCESS_SET";
 }

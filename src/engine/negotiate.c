@@ -1,22 +1,75 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* negotiate.c - agree across a process set which ops every rank has submitted: the part that every
  * member runs. It announces local ops (by id if the name is cached, else in full), counts what its
- * subtree has announced, passes news up the tree, and applies what comes down.
+ * subtree has announced, passes announcements up the tree and responses down; apply.c applies them.
  *
- *      op submitted -> READY(id) or REQUEST(all about it) -> parent -> ... -> coordinator
- *      coordinator  -> RESPONSE(define id, batch ids, error, ...) -> children -> ... -> everyone
+ *      op submitted -> READY(id) or REQUEST(full description) -> parent -> ... -> coordinator
+ *      coordinator  -> RESPONSE(define id, batch ids, error, ...) -> children -> ... -> all
  *
- * Thread: token holder.  Blocks: never.
- * Invariant: responses are applied in the same order on all members, so batches run in the same
- * order. Start reading at negotiate_op(), then negotiate_message(). */
+ * Thread: token holder.  Blocks: never. Invariant: responses are applied in the same order on all
+ * members, so batches run in the same order. Start reading at negotiate_op(), then
+ * negotiate_message(). */
+#include "engine/negotiate.h"
+
+#include <assert.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/apply.h"
+#include "engine/complete.h"
+#include "engine/control.h"
+#include "engine/coordinator.h"
+#include "engine/deadlock.h"
+#include "engine/direct.h"
+#include "engine/engine_private.h"
+#include "engine/execute.h"
 #include "engine/flight.h"
+#include "engine/plan.h"
+#include "engine/response.h"
+#include "engine/stall.h"
 #include "engine/timeline.h"
 
-#define UP_FULL (40u << 10) /* send early: a record must fit behind */
+#define UP_FULL (40u << 10) /* send early: a record must still fit */
+
+/* ---- what is wrong ---- */
+
+#define ADVICE "Do all ranks run the same build of Horovod?"
+
+hvd_status_t negotiate_misbehaved(const struct procset *set, int32_t index, struct error *error,
+                                  const char *format, ...)
+{
+    char name[160], what[HVD_ERROR_MAX - 384], relay[64] = "";
+    int32_t child = set->via[index];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    engine_blame(set->engine, set->ranks[index]);
+    engine_peer_name(set->engine, set->ranks[index], name, sizeof name);
+    if (child >= 0 && set->children[child] != index)
+        snprintf(relay, sizeof relay, " (relayed by rank %d)", set->ranks[set->children[child]]);
+    return error_set(error, HVD_ERR_CORRUPT, "%s broke the protocol%s: it %s. " ADVICE, name, relay,
+                     what);
+}
+
+/* The same about a response: it is the coordinator's, whichever rank relayed it. */
+hvd_status_t negotiate_refused(const struct procset *set, struct error *error, const char *format,
+                               ...)
+{
+    char name[160], what[HVD_ERROR_MAX - 384], relay[64] = "";
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    engine_blame(set->engine, set->ranks[0]);
+    engine_peer_name(set->engine, set->ranks[0], name, sizeof name);
+    if (set->parent > 0)
+        snprintf(relay, sizeof relay, " (relayed by rank %d)", set->ranks[set->parent]);
+    return error_set(error, HVD_ERR_CORRUPT,
+                     "%s, the coordinator, broke the protocol%s: it %s. " ADVICE, name, relay,
+                     what);
+}
 
 /* ---- sending up ---- */
 
@@ -34,7 +87,7 @@ static void up_begin(struct procset *set, struct writer *w, enum message_type ty
     struct message_head head = head_of(set, type, 0);
     w->used = 0;
     w->bad = false;
-    head_put(w, &head);
+    message_head_put(w, &head);
     put_u32(w, 0);
 }
 
@@ -42,10 +95,11 @@ static void up_end(struct procset *set, struct writer *w, uint32_t *count, uint8
 {
     if (*count == 0)
         return;
+    assert(!w->bad && w->used > MESSAGE_HEAD_BYTES + 4 && set->parent >= 0);
     w->bytes[1] = flags;
     for (int i = 0; i < 4; i++)
-        w->bytes[NEGOTIATE_HEAD + (unsigned)i] = (uint8_t)(*count >> (8 * i));
-    engine_send(set->engine, set->ranks[set->parent], w->bytes, w->used);
+        w->bytes[MESSAGE_HEAD_BYTES + (unsigned)i] = (uint8_t)(*count >> (8 * i));
+    control_send(set->engine, set->ranks[set->parent], w->bytes, w->used);
     *count = 0;
 }
 
@@ -80,8 +134,8 @@ void negotiate_flush(struct procset *set)
         struct writer w;
         struct message_head head = head_of(set, MESSAGE_NUDGE, flags);
         writer_init(&w, bytes, sizeof bytes);
-        head_put(&w, &head);
-        engine_send(set->engine, set->ranks[set->parent], bytes, w.used);
+        message_head_put(&w, &head);
+        control_send(set->engine, set->ranks[set->parent], bytes, w.used);
     }
     set->is_waiter_told = is_waiting;
 }
@@ -99,53 +153,39 @@ static void up_ready(struct procset *set, uint32_t id)
 
 /* A record with a long payload (a process set of very many ranks) may not fit the collecting
  * buffer. */
-static void up_request_alone(struct procset *set, const struct request *request)
+static hvd_status_t up_request_alone(struct procset *set, const struct request *request,
+                                     struct error *error)
 {
     size_t bytes = request->payload_bytes + HVD_NAME_MAX + 1024u;
     uint8_t *buffer = os_alloc(set->engine->os, bytes);
-    if (buffer == NULL) {
-        engine_stop(set->engine, HVD_ERR_NO_MEMORY, "Out of memory for a control message.", true);
-        return;
-    }
+    if (buffer == NULL)
+        return procset_no_memory(set, error, "a request");
     struct writer w;
     uint32_t one = 1;
     writer_init(&w, buffer, bytes);
     up_begin(set, &w, MESSAGE_REQUEST);
-    request_put(&w, request);
+    message_request_put(&w, request);
     up_end(set, &w, &one, 0);
     os_free(set->engine->os, buffer);
+    return HVD_OK;
 }
 
-static void up_request(struct procset *set, const struct request *request)
+static hvd_status_t up_request(struct procset *set, const struct request *request,
+                               struct error *error)
 {
-    if (request->payload_bytes > 4096) {
-        up_request_alone(set, request);
-        return;
-    }
+    if (request->payload_bytes > 4096)
+        return up_request_alone(set, request, error);
     if (set->up_request_count == 0)
         up_begin(set, &set->up_request, MESSAGE_REQUEST);
-    request_put(&set->up_request, request);
+    message_request_put(&set->up_request, request);
     set->up_request_count++;
     if (set->up_request.used > UP_FULL)
         up_end(set, &set->up_request, &set->up_request_count,
                subtree_waits(set) ? MESSAGE_FLAG_WAITER : 0);
+    return HVD_OK;
 }
 
 /* ---- announcing ---- */
-
-static bool entry_fits(const struct entry *entry, const struct op *op)
-{
-    if (entry->kind != op->kind || entry->dtype != op->dtype || entry->reduce != op->reduce ||
-        !factor_is_same(entry->prescale, op->prescale) ||
-        !factor_is_same(entry->postscale, op->postscale) || entry->root != op->root ||
-        entry->ndim != op->ndim)
-        return false;
-    int32_t first = op->kind == HVD_ALLTOALL ? 1 : 0; /* its rows travel with the data */
-    for (int32_t i = first; i < op->ndim; i++)
-        if (entry->shape[i] != op->shape[i])
-            return false;
-    return true;
-}
 
 static void request_of(const struct procset *set, const struct op *op, struct request *ret)
 {
@@ -159,54 +199,77 @@ static void request_of(const struct procset *set, const struct op *op, struct re
     ret->rank = set->self;
     ret->root = op->root;
     ret->device = op->device;
+    ret->memory = op->memory_kind;
     ret->group = op->group;
+    ret->waited_ms = engine_waited_ms(set->engine, op->submit_ns);
     ret->prescale = op->prescale;
     ret->postscale = op->postscale;
     ret->ndim = op->ndim;
     memcpy(ret->shape, op->shape, sizeof ret->shape);
-    if (op->kind == KIND_SET_ADD || op->kind == KIND_SET_REMOVE) {
+    if (kind_is_set_change(op->kind)) {
         ret->payload = (const uint8_t *)op->splits;
         ret->payload_bytes = (uint32_t)op->count * 4u;
     }
 }
 
-void negotiate_ready(struct procset *set, struct entry *entry, int64_t now_ns)
+/* One more child (by number), or this rank itself (number child_count), has announced an id that it
+ * had not announced in this round. */
+static hvd_status_t ready(struct procset *set, struct entry *entry, int32_t child,
+                          struct error *error)
 {
     if (entry->ready_count++ == 0) {
-        entry->first_ready_ns = now_ns;
+        memset(entry->ready_bits, 0, (size_t)set->child_count / 8 + 1);
+        entry->first_ready_ns = set->engine->now_ns;
         if (set->coordinator != NULL)
             timeline_negotiate_begin(set->engine->timeline, set->id, entry->name, entry->name_bytes,
                                      kind_negotiate_name(entry->kind, entry->reduce));
     }
+    entry->ready_bits[child / 8] |= (uint8_t)(1u << (child % 8));
+    assert(entry->ready_count <= set->child_count + 1);
     if (entry->ready_count != set->child_count + 1)
-        return;
+        return HVD_OK;
     if (set->parent < 0)
-        coordinator_ready(set, entry);
-    else
-        up_ready(set, entry->id);
+        return coordinator_ready(set, entry, error);
+    up_ready(set, entry->id);
+    return HVD_OK;
 }
 
-void negotiate_announce(struct procset *set, struct op *op)
+static bool has_announced(const struct entry *entry, int32_t child)
+{
+    return entry->ready_count > 0 && (entry->ready_bits[child / 8] >> (child % 8) & 1) != 0;
+}
+
+hvd_status_t negotiate_announce(struct procset *set, struct op *op, struct error *error)
 {
     struct entry *entry = op->tensor->entry;
     op->state = OP_ANNOUNCED;
     flight_note(set->engine->flight, set->engine->now_ns, FLIGHT_ANNOUNCE, set->id, entry != NULL,
-                op->tensor->name);
-    if (entry != NULL && !entry->is_forgotten && entry_fits(entry, op)) {
+                &op->tensor->flight_name);
+    /* Ops that have waited long are announced in full: only that shows which ranks are missing. */
+    bool is_old = set->engine->now_ns - op->submit_ns >= stall_uncover_ns(set->engine->config);
+    if (entry != NULL && !entry->is_forgotten && !is_old && procset_entry_fits(entry, op)) {
+        assert(!has_announced(entry, set->child_count));
         set->engine->stats.cache_hits++;
         entry->is_announced = true;
         if (entry->kind == HVD_ALLTOALL)
             entry->shape[0] = op->shape[0];
-        negotiate_ready(set, entry, set->engine->now_ns);
-        return;
+        return ready(set, entry, set->child_count, error);
     }
     struct request request;
     request_of(set, op, &request);
     set->engine->stats.cache_misses++;
     if (set->parent < 0)
-        coordinator_request(set, &request);
-    else
-        up_request(set, &request);
+        return coordinator_request(set, &request, error);
+    return up_request(set, &request, error);
+}
+
+static void announce_or_break(struct procset *set, struct op *op)
+{
+    struct error error;
+    error_clear(&error);
+    hvd_status_t status = negotiate_announce(set, op, &error);
+    if (status != HVD_OK)
+        negotiate_set_broken(set, status, error.text, true);
 }
 
 void negotiate_op(struct procset *set, struct op *op)
@@ -228,12 +291,15 @@ void negotiate_op(struct procset *set, struct op *op)
         set->join_op = op;
     if (plan_is_on(set) && plan_op(set, op))
         return;
-    if (!set->must_announce) /* else with all others */
-        negotiate_announce(set, op);
+    if (set->must_announce)
+        return; /* with all others */
+    announce_or_break(set, op);
+    if (set->coordinator != NULL)
+        response_deliver_full(set);
 }
 
-/* A generation begins: nothing that was announced before counts. */
-static void generation_begin(struct procset *set)
+/* A generation begins: earlier announcements are void. */
+void negotiate_generation(struct procset *set)
 {
     set->generation++;
     set->up_ready_count = set->up_request_count = 0;
@@ -252,239 +318,40 @@ static void generation_begin(struct procset *set)
         coordinator_generation(set);
 }
 
-void negotiate_generation(struct procset *set)
-{
-    generation_begin(set);
-}
-
 void negotiate_again(struct procset *set)
 {
     uint32_t generation = set->generation;
     set->must_announce = false;
-    for (struct op *op = set->pending_head; op != NULL && set->generation == generation;
-         op = op->next)
+    for (struct op *op = set->pending_head; op != NULL; op = op->next) {
         if (op->state == OP_HELD)
-            negotiate_announce(set, op);
-}
-
-/* ---- what comes down ---- */
-
-static bool apply_define(struct procset *set, struct reader *r)
-{
-    uint32_t id = get_u32(r);
-    struct request request;
-    if (!request_get(r, set->size, &request))
-        return false;
-    bool has_rows = get_u8(r) != 0;
-    int64_t *dim0 = NULL;
-    if (has_rows) {
-        dim0 = os_alloc(set->engine->os, (size_t)set->size * sizeof *dim0);
-        for (int32_t i = 0; i < set->size && dim0 != NULL; i++)
-            dim0[i] = get_i64(r);
-    }
-    struct entry *entry = procset_entry(set, id);
-    hvd_status_t status = HVD_OK;
-    if (r->bad)
-        status = HVD_ERR_CORRUPT;
-    else if (entry == NULL) /* the coordinator has made its own already */
-        status = procset_define(set, &request, dim0, id, &entry);
-    os_free(set->engine->os, dim0);
-    return status == HVD_OK;
-}
-
-static bool apply_batch(struct procset *set, struct reader *r)
-{
-    uint32_t count = get_u32(r);
-    if (count == 0 || count > COLL_PARTS_MAX)
-        return false;
-    struct batch batch = {.kind = BATCH_RUN, .count = (int32_t)count};
-    if (!procset_ids_take(set, &batch, batch.count))
-        return false;
-    for (uint32_t i = 0; i < count; i++) {
-        batch.ids[i] = get_u32(r);
-        struct entry *entry = r->bad ? NULL : procset_entry(set, batch.ids[i]);
-        if (entry == NULL)
-            return false; /* the set is broken: the ring goes with it */
-        entry->queued++;
-        entry->ready_count = 0;
-        entry->is_announced = false;
-        if (entry->tensor != NULL && entry->tensor->op != NULL)
-            entry->tensor->op->state = OP_BATCHED;
-    }
-    return procset_batch_push(set, &batch) == HVD_OK;
-}
-
-static bool apply_error(struct procset *set, struct reader *r)
-{
-    char name[HVD_NAME_MAX], text[HVD_ERROR_MAX];
-    get_text(r, name, sizeof name);
-    int32_t status = (int32_t)get_u32(r);
-    get_text(r, text, sizeof text);
-    if (r->bad || status >= 0)
-        return false;
-    struct tensor *tensor;
-    pthread_mutex_lock(&set->engine->submit_lock);
-    tensor = map_get(&set->tensors, name, strlen(name));
-    struct op *op = tensor != NULL ? tensor->op : NULL;
-    pthread_mutex_unlock(&set->engine->submit_lock);
-    if (op != NULL && op->state == OP_ANNOUNCED)
-        complete_op(set->engine, op, (hvd_status_t)status, text);
-    return true;
-}
-
-/* An id is void: gone at once, or when the batches that hold it have ended. */
-static void entry_void(struct procset *set, struct entry *entry)
-{
-    if (entry->queued == 0) {
-        procset_forget(set, entry);
-        return;
-    }
-    entry->is_forgotten = true;
-    pthread_mutex_lock(&set->engine->submit_lock);
-    if (entry->tensor != NULL && entry->tensor->entry == entry)
-        entry->tensor->entry = NULL;
-    pthread_mutex_unlock(&set->engine->submit_lock);
-}
-
-static bool apply_forget(struct procset *set, struct reader *r)
-{
-    struct entry *entry = procset_entry(set, get_u32(r));
-    if (r->bad)
-        return false;
-    if (entry == NULL)
-        return true;
-    struct op *again = NULL;
-    if (entry->is_announced && entry->tensor != NULL && entry->tensor->op != NULL &&
-        entry->tensor->op->state == OP_ANNOUNCED)
-        again = entry->tensor->op;
-    entry_void(set, entry);
-    if (again != NULL)
-        negotiate_announce(set, again);
-    return true;
-}
-
-static bool apply_reset(struct procset *set)
-{
-    for (uint32_t i = 0; i < set->id_capacity; i++)
-        if (set->ids[i] != NULL)
-            entry_void(set, set->ids[i]);
-    if (set->coordinator != NULL)
-        coordinator_forget_all(set);
-    generation_begin(set);
-    set->must_announce = true;
-    return true;
-}
-
-static bool apply_plan(struct procset *set, struct reader *r)
-{
-    uint32_t count = get_u32(r);
-    if (count < 2 || count > PROCSET_IDS_MAX)
-        return false;
-    uint32_t *ids = os_alloc(set->engine->os, count * sizeof *ids);
-    if (ids == NULL)
-        return false;
-    for (uint32_t i = 0; i < count; i++) {
-        ids[i] = get_u32(r);
-        if (r->bad || (ids[i] != 0 && procset_entry(set, ids[i]) == NULL)) {
-            os_free(set->engine->os, ids);
-            return false;
-        }
-    }
-    struct batch batch = {
-        .kind = BATCH_PLAN, .count = (int32_t)count, .ids = ids, .is_owned = true};
-    generation_begin(set);
-    batch.argument2 = set->generation;
-    plan_prepare(set);
-    return procset_batch_push(set, &batch) == HVD_OK;
-}
-
-/* What was agreed but has not had its turn yet is not announced again by a new generation. */
-static void agreed(struct procset *set, uint8_t kind)
-{
-    for (struct op *op = set->pending_head; op != NULL; op = op->next)
-        if (op->kind == kind)
-            op->state = OP_BATCHED;
-}
-
-static bool apply_set_add(struct procset *set, struct reader *r)
-{
-    agreed(set, KIND_SET_ADD);
-    struct batch batch = {.kind = BATCH_SET_ADD, .is_owned = true};
-    batch.argument = (int32_t)get_u32(r);
-    batch.argument2 = get_u32(r);
-    uint32_t count = get_u32(r);
-    if (r->bad || count == 0 || count > (uint32_t)set->engine->size)
-        return false;
-    batch.count = (int32_t)count;
-    batch.ids = os_alloc(set->engine->os, count * sizeof *batch.ids);
-    for (uint32_t i = 0; i < count && batch.ids != NULL; i++)
-        batch.ids[i] = get_u32(r);
-    if (r->bad || batch.ids == NULL || procset_batch_push(set, &batch) != HVD_OK) {
-        os_free(set->engine->os, batch.ids);
-        return false;
-    }
-    return true;
-}
-
-static bool apply_event(struct procset *set, enum batch_kind kind, struct reader *r)
-{
-    struct batch batch = {.kind = kind, .argument = (int32_t)get_u32(r)};
-    if (kind == BATCH_JOINED)
-        agreed(set, HVD_JOIN);
-    if (kind == BATCH_SET_REMOVE)
-        agreed(set, KIND_SET_REMOVE);
-    return !r->bad && procset_batch_push(set, &batch) == HVD_OK;
-}
-
-static bool apply_item(struct procset *set, struct reader *r)
-{
-    switch ((enum response_item)get_u8(r)) {
-    case ITEM_DEFINE: return apply_define(set, r);
-    case ITEM_BATCH: return apply_batch(set, r);
-    case ITEM_ERROR: return apply_error(set, r);
-    case ITEM_FORGET: return apply_forget(set, r);
-    case ITEM_JOINED: return apply_event(set, BATCH_JOINED, r);
-    case ITEM_PLAN: return apply_plan(set, r);
-    case ITEM_SET_ADD: return apply_set_add(set, r);
-    case ITEM_SET_REMOVE: return apply_event(set, BATCH_SET_REMOVE, r);
-    case ITEM_RESET: return apply_reset(set);
-    case ITEM_SHUTDOWN: return apply_event(set, BATCH_SHUTDOWN, r);
-    }
-    return false;
-}
-
-static void apply_items(struct procset *set, const void *items, size_t n)
-{
-    struct reader r;
-    reader_init(&r, items, n);
-    while (r.at < r.size && set->broken == HVD_OK) {
-        if (apply_item(set, &r))
-            continue;
-        negotiate_set_broken(set, HVD_ERR_CORRUPT,
-                             "A response of the coordinator could not be understood.", true);
-        return;
+            announce_or_break(set, op);
+        if (set->broken != HVD_OK || set->generation != generation)
+            return; /* the list has changed */
     }
 }
+
+/* ---- sending down ---- */
 
 static void relay_down(struct procset *set, const void *bytes, size_t n)
 {
     for (int32_t i = 0; i < set->child_count; i++)
-        engine_send(set->engine, set->ranks[set->children[i]], bytes, n);
+        control_send(set->engine, set->ranks[set->children[i]], bytes, n);
 }
 
 void negotiate_down(struct procset *set, enum message_type type, const void *body, size_t n)
 {
     uint8_t small[256];
-    uint8_t *bytes =
-        n + NEGOTIATE_HEAD <= sizeof small ? small : os_alloc(set->engine->os, n + NEGOTIATE_HEAD);
+    uint8_t *bytes = n + MESSAGE_HEAD_BYTES <= sizeof small
+                         ? small
+                         : os_alloc(set->engine->os, n + MESSAGE_HEAD_BYTES);
     if (bytes == NULL) {
-        engine_stop(set->engine, HVD_ERR_NO_MEMORY, "Out of memory for a control message.", true);
+        engine_no_memory(set->engine, "a control message");
         return;
     }
     struct writer w;
     struct message_head head = head_of(set, type, 0);
-    writer_init(&w, bytes, n + NEGOTIATE_HEAD);
-    head_put(&w, &head);
+    writer_init(&w, bytes, n + MESSAGE_HEAD_BYTES);
+    message_head_put(&w, &head);
     put_bytes(&w, body, n);
     relay_down(set, bytes, w.used);
     if (bytes != small)
@@ -493,125 +360,244 @@ void negotiate_down(struct procset *set, enum message_type type, const void *bod
 
 void negotiate_up(struct procset *set, enum message_type type, const void *body, size_t n)
 {
-    uint8_t bytes[128];
+    uint8_t bytes[512];
     struct writer w;
     struct message_head head = head_of(set, type, 0);
     writer_init(&w, bytes, sizeof bytes);
-    head_put(&w, &head);
+    message_head_put(&w, &head);
     put_bytes(&w, body, n);
-    engine_send(set->engine, set->ranks[set->parent], bytes, w.used);
+    assert(!w.bad);
+    control_send(set->engine, set->ranks[set->parent], bytes, w.used);
 }
 
 void negotiate_respond(struct procset *set, uint8_t *message, size_t n)
 {
     struct writer w;
     struct message_head head = head_of(set, MESSAGE_RESPONSE, 0);
-    writer_init(&w, message, NEGOTIATE_HEAD);
-    head_put(&w, &head);
+    struct error error;
+    error_clear(&error);
+    writer_init(&w, message, MESSAGE_HEAD_BYTES);
+    message_head_put(&w, &head);
     relay_down(set, message, n);
-    apply_items(set, message + NEGOTIATE_HEAD, n - NEGOTIATE_HEAD);
+    set->responses++;
+    hvd_status_t status =
+        apply_items(set, message + MESSAGE_HEAD_BYTES, n - MESSAGE_HEAD_BYTES, &error);
+    if (status != HVD_OK)
+        negotiate_set_broken(set, status, error.text, true);
 }
 
 /* ---- messages ---- */
 
-static void on_ready(struct procset *set, struct reader *r)
+static hvd_status_t on_ready(struct procset *set, int32_t child, struct reader *r,
+                             struct error *error)
 {
+    int32_t from = set->children[child];
     uint32_t count = get_u32(r);
-    for (uint32_t i = 0; i < count && !r->bad; i++) {
+    if (r->bad || count == 0 || count != (r->size - r->at) / 4 || (r->size - r->at) % 4 != 0)
+        return negotiate_misbehaved(set, from, error, "sent an announcement that can't be read");
+    for (uint32_t i = 0; i < count; i++) {
         uint32_t id = get_u32(r);
-        struct entry *entry = r->bad ? NULL : procset_entry(set, id);
-        if (entry != NULL && !entry->is_forgotten)
-            negotiate_ready(set, entry, set->engine->now_ns);
+        struct entry *entry = procset_entry(set, id);
+        if (id == 0 || (entry == NULL && (int32_t)(id - set->id_newest) > 0))
+            return negotiate_misbehaved(set, from, error, "announced id %u, which does not exist",
+                                        id);
+        if (entry == NULL || entry->is_forgotten)
+            continue; /* voided since: its sender announces it again, in full */
+        if (has_announced(entry, child))
+            return negotiate_misbehaved(set, from, error, "announced %s twice", entry->name);
+        hvd_status_t status = ready(set, entry, child, error);
+        if (status != HVD_OK)
+            return status;
     }
+    return HVD_OK;
 }
 
-static void on_request(struct procset *set, struct reader *r)
+static hvd_status_t request_apply(struct procset *set, int32_t child, const struct request *q,
+                                  struct error *error)
+{
+    int32_t from = set->children[child];
+    if (set->via[q->rank] != child)
+        return negotiate_misbehaved(set, from, error,
+                                    "announced %.*s for rank %d, which it does not speak for",
+                                    (int)q->name_bytes, q->name, set->ranks[q->rank]);
+    if (q->kind >= HVD_KIND_COUNT &&
+        (set->id != HVD_PROCESS_SET_GLOBAL || q->payload_bytes / 4 > (uint32_t)set->engine->size))
+        return negotiate_misbehaved(set, from, error, "asked for an impossible process set");
+    return set->parent < 0 ? coordinator_request(set, q, error) : up_request(set, q, error);
+}
+
+static hvd_status_t on_request(struct procset *set, int32_t child, struct reader *r,
+                               struct error *error)
 {
     uint32_t count = get_u32(r), generation = set->generation;
-    /* A join in it voids the rest: its sender says it again. */
-    for (uint32_t i = 0; i < count && !r->bad && set->generation == generation; i++) {
+    hvd_status_t status = HVD_OK;
+    /* A join in it voids the rest: its sender announces it again. */
+    for (uint32_t i = 0; i < count && status == HVD_OK && set->generation == generation; i++) {
         struct request request;
-        if (!request_get(r, set->size, &request)) {
-            LOG_AT(set->engine->log, LOG_WARNING, "Dropped a malformed request from a peer.");
-            return;
-        }
-        if (set->parent < 0)
-            coordinator_request(set, &request);
-        else
-            up_request(set, &request);
+        if (!message_request_get(r, set->size, &request))
+            return negotiate_misbehaved(set, set->children[child], error,
+                                        "sent a request that can't be read");
+        status = request_apply(set, child, &request, error);
     }
+    if (status == HVD_OK && set->generation == generation && (count == 0 || !reader_done(r)))
+        return negotiate_misbehaved(set, set->children[child], error,
+                                    "sent requests with something behind them");
+    if (status == HVD_OK && set->coordinator != NULL)
+        response_deliver_full(set);
+    return status;
 }
 
-static void on_abort(struct procset *set, struct reader *r)
+static hvd_status_t on_abort(struct procset *set, int32_t from, struct reader *r,
+                             struct error *error)
 {
     char text[HVD_ERROR_MAX];
-    int32_t status = (int32_t)get_u32(r);
-    get_text(r, text, sizeof text);
-    if (!r->bad && status < 0)
-        negotiate_set_broken(set, (hvd_status_t)status, text, false);
+    hvd_status_t status;
+    if (!engine_take_cause(set->engine, set->ranks[from], r, &status, text))
+        return negotiate_misbehaved(set, from, error, "gave up without a cause that can be read");
+    /* Forwarded: a rank that fails or leaves because of it has notified all others before they can
+     * see its links close, so no rank blames it. */
+    negotiate_set_broken(set, status, text, true);
+    return HVD_OK;
+}
+
+static hvd_status_t on_shutdown(struct procset *set, int32_t child, struct reader *r,
+                                const void *bytes, size_t n, struct error *error)
+{
+    char words[ENGINE_WORDS_MAX];
+    int32_t rank = (int32_t)get_u32(r);
+    get_text(r, words, sizeof words);
+    int32_t index = reader_done(r) ? procset_index(set, rank) : -1;
+    if (set->id != HVD_PROCESS_SET_GLOBAL || index < 0 || set->via[index] != child)
+        return negotiate_misbehaved(set, set->children[child], error,
+                                    "asked for shutdown in the name of rank %d", rank);
+    if (set->parent < 0)
+        coordinator_shutdown(set, rank, words);
+    else
+        control_send(set->engine, set->ranks[set->parent], bytes, n);
+    return HVD_OK;
+}
+
+/* Whatever this rank has to announce for its subtree goes first. */
+static hvd_status_t on_stuck(struct procset *set, int32_t child, struct reader *r,
+                             const void *bytes, size_t n, struct error *error)
+{
+    if (!deadlock_message(set, child, r))
+        return negotiate_misbehaved(set, set->children[child], error,
+                                    "sent a report of waiting ranks that can't be read");
+    if (set->parent < 0)
+        return HVD_OK;
+    negotiate_flush(set);
+    control_send(set->engine, set->ranks[set->parent], bytes, n);
+    return HVD_OK;
 }
 
 static int32_t child_number(const struct procset *set, int32_t index)
 {
-    for (int32_t i = 0; i < set->child_count; i++)
-        if (set->children[i] == index)
-            return i;
-    return -1;
+    int32_t child = set->via[index];
+    return child >= 0 && set->children[child] == index ? child : -1;
+}
+
+/* From a child: the state of its subtree. A child begins a generation after its parent, so its
+ * message may be from an older generation but never from a newer one. */
+static hvd_status_t from_child(struct procset *set, int32_t child, const struct message_head *head,
+                               struct reader *r, const void *bytes, size_t n, struct error *error)
+{
+    int32_t from = set->children[child];
+    bool is_current = head->generation == set->generation;
+    if (!is_current && (int32_t)(head->generation - set->generation) > 0)
+        return negotiate_misbehaved(set, from, error, "spoke of generation %u before %u began",
+                                    head->generation, set->generation + 1);
+    if ((head->flags & ~MESSAGE_FLAG_WAITER) != 0)
+        return negotiate_misbehaved(set, from, error, "sent the unknown flags 0x%x", head->flags);
+    set->child_waits[child] = (head->flags & MESSAGE_FLAG_WAITER) != 0;
+    if (is_current && plan_is_on(set) && !plan_is_ending(set) &&
+        (head->type == MESSAGE_READY || head->type == MESSAGE_REQUEST))
+        return negotiate_misbehaved(set, from, error, "announced ops inside of a plan");
+    switch ((enum message_type)head->type) {
+    case MESSAGE_READY: return is_current ? on_ready(set, child, r, error) : HVD_OK;
+    case MESSAGE_REQUEST: return is_current ? on_request(set, child, r, error) : HVD_OK;
+    case MESSAGE_NUDGE: return HVD_OK;
+    case MESSAGE_SHUTDOWN: return on_shutdown(set, child, r, bytes, n, error);
+    case MESSAGE_STUCK: return is_current ? on_stuck(set, child, r, bytes, n, error) : HVD_OK;
+    case MESSAGE_BREAK:
+    case MESSAGE_POSITION:
+        if (set->parent < 0)
+            return plan_message(set, from, head, r, error);
+        return plan_relay(set, from, head, r, bytes, n, error);
+    case MESSAGE_RESPONSE:
+    case MESSAGE_HALT:
+    case MESSAGE_COMMIT:
+    case MESSAGE_ABORT:
+    case MESSAGE_LEAVE:
+    case MESSAGE_OFFER:
+    case MESSAGE_TAKE:
+    case MESSAGE_PIECE:
+    case MESSAGE_CLOCK:
+    case MESSAGE_PACE: break;
+    }
+    return negotiate_misbehaved(set, from, error, "sent message %d up, which only goes down",
+                                head->type);
+}
+
+static hvd_status_t from_parent(struct procset *set, const struct message_head *head,
+                                struct reader *r, const void *bytes, size_t n, struct error *error)
+{
+    switch ((enum message_type)head->type) {
+    case MESSAGE_RESPONSE:
+        relay_down(set, bytes, n);
+        set->responses++;
+        return apply_items(set, r->bytes + r->at, r->size - r->at, error);
+    case MESSAGE_HALT:
+    case MESSAGE_COMMIT:
+        relay_down(set, bytes, n);
+        return plan_message(set, set->parent, head, r, error);
+    case MESSAGE_READY:
+    case MESSAGE_REQUEST:
+    case MESSAGE_NUDGE:
+    case MESSAGE_BREAK:
+    case MESSAGE_POSITION:
+    case MESSAGE_SHUTDOWN:
+    case MESSAGE_STUCK:
+    case MESSAGE_ABORT:
+    case MESSAGE_LEAVE:
+    case MESSAGE_OFFER:
+    case MESSAGE_TAKE:
+    case MESSAGE_PIECE:
+    case MESSAGE_CLOCK:
+    case MESSAGE_PACE: break;
+    }
+    return negotiate_misbehaved(set, set->parent, error, "sent message %d down, which only goes up",
+                                head->type);
+}
+
+static hvd_status_t message_apply(struct procset *set, int32_t from,
+                                  const struct message_head *head, struct reader *r,
+                                  const void *bytes, size_t n, struct error *error)
+{
+    int32_t child = child_number(set, from);
+    if (head->type == MESSAGE_ABORT)
+        return on_abort(set, from, r, error);
+    if (child >= 0)
+        return from_child(set, child, head, r, bytes, n, error);
+    if (from == set->parent)
+        return from_parent(set, head, r, bytes, n, error);
+    return negotiate_misbehaved(set, from, error, "sent message %d past its parent", head->type);
 }
 
 void negotiate_message(struct procset *set, int32_t from, const struct message_head *head,
                        struct reader *r, const void *bytes, size_t n)
 {
-    int32_t child = child_number(set, from);
-    bool is_current = head->generation == set->generation;
-    if (child >= 0)
-        set->child_waits[child] = (head->flags & MESSAGE_FLAG_WAITER) != 0;
-    switch ((enum message_type)head->type) {
-    case MESSAGE_READY:
-        if (child >= 0 && is_current)
-            on_ready(set, r);
-        return;
-    case MESSAGE_REQUEST:
-        if (child >= 0 && is_current)
-            on_request(set, r);
-        return;
-    case MESSAGE_NUDGE: return;
-    case MESSAGE_RESPONSE:
-        if (from == set->parent) {
-            relay_down(set, bytes, n);
-            apply_items(set, r->bytes + r->at, r->size - r->at);
-        }
-        return;
-    case MESSAGE_HALT:
-    case MESSAGE_COMMIT:
-        if (from == set->parent) {
-            relay_down(set, bytes, n);
-            plan_message(set, head, r);
-        }
-        return;
-    case MESSAGE_BREAK:
-    case MESSAGE_POSITION:
-        if (child < 0)
-            return;
-        if (set->parent < 0)
-            plan_message(set, head, r);
-        else
-            engine_send(set->engine, set->ranks[set->parent], bytes, n);
-        return;
-    case MESSAGE_SHUTDOWN:
-        if (set->parent < 0)
-            coordinator_shutdown(set, (int32_t)get_u32(r));
-        else
-            engine_send(set->engine, set->ranks[set->parent], bytes, n);
-        return;
-    case MESSAGE_ABORT: on_abort(set, r); return;
-    case MESSAGE_LEAVE: return;
-    }
+    struct error error;
+    error_clear(&error);
+    assert(from >= 0 && from < set->size && from != set->self && set->broken == HVD_OK);
+    hvd_status_t status = message_apply(set, from, head, r, bytes, n, &error);
+    if (status != HVD_OK)
+        negotiate_set_broken(set, status, error.text, true);
 }
 
-/* ---- the end of a set ---- */
+/* ---- breaking a set ---- */
 
-/* Who hears the cause from us before it sees the links close knows the right culprit. */
+/* A peer that receives our ABORT before its links close blames the right rank. */
 static void tell_broken(struct procset *set, hvd_status_t status, const char *text)
 {
     uint8_t bytes[HVD_ERROR_MAX + 64];
@@ -621,12 +607,13 @@ static void tell_broken(struct procset *set, hvd_status_t status, const char *te
                                 .incarnation = set->incarnation,
                                 .generation = set->generation};
     writer_init(&w, bytes, sizeof bytes);
-    head_put(&w, &head);
+    message_head_put(&w, &head);
     put_u32(&w, (uint32_t)status);
     put_text(&w, text);
+    put_u32(&w, (uint32_t)(set->engine->culprit >= 0 ? set->engine->culprit : set->engine->rank));
     for (int32_t i = 0; i < set->size && !w.bad; i++)
         if (i != set->self)
-            engine_send(set->engine, set->ranks[i], bytes, w.used);
+            control_send(set->engine, set->ranks[i], bytes, w.used);
 }
 
 void negotiate_set_broken(struct procset *set, hvd_status_t status, const char *text, bool is_told)
@@ -637,12 +624,16 @@ void negotiate_set_broken(struct procset *set, hvd_status_t status, const char *
     if (engine->cause == HVD_OK && status != HVD_ERR_SHUTDOWN) {
         engine->cause = status;
         snprintf(engine->cause_text, sizeof engine->cause_text, "%s", text);
+        flight_log(engine->flight, engine->log, engine->now_ns);
+        if (engine->options.breaking != NULL)
+            engine->options.breaking(engine->options.breaking_ctx);
     }
+    /* A shutdown that all ranks requested is not a failure. */
+    if (status != HVD_ERR_SHUTDOWN || (set->pending_head != NULL && !engine->is_shutdown_asked))
+        engine_tell_cause(engine, text);
     if (is_told)
         tell_broken(set, status, text);
-    if (set->run.is_active) /* callers get their memory back: nothing may move from or to it */
-        set->engine->backend->ops->reset(set->engine->backend, set->backend_group,
-                                         BACKEND_BASE_LAST);
+    execute_abort(set);
     pthread_mutex_lock(&set->engine->submit_lock);
     set->broken = status;
     size_t n = strlen(text);
@@ -651,4 +642,6 @@ void negotiate_set_broken(struct procset *set, hvd_status_t status, const char *
     set->broken_text[n] = '\0';
     pthread_mutex_unlock(&set->engine->submit_lock);
     complete_pending(set, status, set->broken_text);
+    if (set->id == HVD_PROCESS_SET_GLOBAL)
+        direct_fail(engine, status, set->broken_text);
 }

@@ -4,7 +4,7 @@
  *
  * Life of an op: taken from the pool and filled by the submitter, pushed on the engine's queue,
  * owned by the engine until it is complete, kept by its ticket until release. Life of a tensor:
- * made by the first submit of its name; it stays while an op is in flight or the name is in the
+ * created by the first submit of its name; it exists while an op is in flight or the name is in the
  * response cache.
  *
  * Thread: `state`, `word` and the results are published by a release store of ticket.state;
@@ -15,9 +15,12 @@
 #include <stdatomic.h>
 
 #include "base/map.h"
+#include "engine/flight.h"
 #include "horovod/hvd.h"
 
 struct entry;
+struct memory_kind;
+struct memory_mark;
 struct ticket;
 
 /* A name within a process set. Guarded by the engine's submit lock, except `entry` (token). */
@@ -26,15 +29,16 @@ struct tensor {
     struct ticket *hold; /* keeps the name taken after completion (HVD_OP_NAME_HOLD) */
     int64_t hold_until_ns;
     struct entry *entry; /* what the set's coordinator defined for it, NULL if not cached */
+    struct flight_name flight_name;
     uint32_t name_bytes;
-    bool is_cacheable; /* false for names that we made up: they never come back */
+    bool is_cacheable; /* false for generated names: they are never reused */
     char name[];
 };
 
 enum op_state {
     OP_QUEUED,    /* submitted, the engine has not seen it */
     OP_HELD,      /* seen, not yet announced */
-    OP_ANNOUNCED, /* told to the coordinator, by id or in full */
+    OP_ANNOUNCED, /* sent to the coordinator, by id or in full */
     OP_BATCHED    /* in a batch that waits for its turn or runs */
 };
 
@@ -59,9 +63,9 @@ struct op {
     double prescale, postscale;
     int64_t count; /* elements of the input */
     int64_t shape[HVD_DIMS_MAX];
-    int32_t *splits;      /* alltoall: set size entries, ours */
-    int32_t *recv_splits; /* alltoall result, ours */
-    void *result;         /* buffer we made for the output, ours until taken */
+    int32_t *splits;      /* alltoall: set size entries, owned */
+    int32_t *recv_splits; /* alltoall result, owned */
+    void *result;         /* buffer allocated for the output, owned until taken */
     int64_t result_dim0;
     int32_t ndim;
     int32_t index;    /* in the ticket */
@@ -70,24 +74,31 @@ struct op {
     int32_t device;
     uint32_t group; /* tag of a grouped submit, 0 = none */
     uint32_t flags;
+    /* Messages to one rank (direct.h) */
+    uint64_t channel, tag, number, moved;
+    int32_t peer; /* world rank */
     uint8_t kind, dtype, reduce, state;
+    uint8_t memory_kind;        /* HVD_MEMORY_* */
+    bool is_lent;               /* copies from or to its memory are running: can't complete yet */
+    struct memory_kind *memory; /* accesses in and out; NULL: the processor does */
+    struct memory_mark *mark;   /* memory: where the caller's stream was at submit */
 };
 
-/* What a handle stands for: `count` ops that complete together. */
+/* The object behind a handle: `count` ops that complete together. */
 struct ticket {
     struct ticket *next; /* free list or completed list */
     hvd_handle_t handle;
-    _Atomic int32_t state; /* hvd_status_t: HVD_IN_PROGRESS until all ops ended */
-    int32_t remaining;     /* ops not ended (token) */
+    _Atomic int32_t state; /* hvd_status_t: HVD_IN_PROGRESS until all ops completed */
+    int32_t remaining;     /* ops not completed (token) */
     int32_t count;
-    int32_t join_rank;
+    int32_t answer;           /* join: the last rank; change of the sets: the id */
     hvd_status_t first_error; /* token */
     uint32_t flags;
     bool is_live; /* false: on the free list */
     bool is_name_held;
     struct op **ops; /* = &one for a single op */
     struct op *one;
-    struct error *error; /* made when it fails */
+    struct error *error; /* allocated when it fails */
 };
 
 #endif

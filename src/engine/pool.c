@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.c - ops and tickets come from chunks that are never given back before the end, so that a
- * steady state allocates nothing. All functions here are called under the submit lock.
+/* pool.c - ops and tickets come from chunks that are freed only at the end, so that a steady state
+ * allocates nothing. All functions here are called under the submit lock.
  *
- * Start reading at ticket_take(). */
+ * Start reading at pool_ticket_take(). */
+#include "engine/pool.h"
+
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/engine_private.h"
+#include "memory/memory.h"
 
 #define CHUNK_ITEMS 64u
 
@@ -24,7 +27,7 @@ static void *chunk_take(struct engine *engine, size_t item_bytes)
     return (uint8_t *)chunk + 64;
 }
 
-struct op *op_take(struct engine *engine)
+struct op *pool_op_take(struct engine *engine)
 {
     if (engine->free_ops == NULL) {
         struct op *items = chunk_take(engine, sizeof(struct op));
@@ -41,10 +44,12 @@ struct op *op_take(struct engine *engine)
     return op;
 }
 
-void op_pool_free(struct engine *engine, struct op *op)
+void pool_op_give(struct engine *engine, struct op *op)
 {
     os_free(engine->os, op->splits);
     os_free(engine->os, op->recv_splits);
+    if (op->mark != NULL)
+        op->memory->ops->release(op->memory, op->mark);
     if (op->result != NULL)
         engine->options.result_free(engine->options.result_ctx, op->result);
     op->next = engine->free_ops;
@@ -66,8 +71,8 @@ static bool ticket_table_grow(struct engine *engine)
     return true;
 }
 
-/* Handles are numbers that only grow; a slot still taken by an old handle means the table is too
- * small for the handles that are kept: it grows until the new one finds its place. */
+/* Handles are numbers that only increase; a slot still used by an old handle means that the table
+ * is too small for the handles in use: it grows until the new one fits. */
 static bool ticket_number(struct engine *engine, struct ticket *ticket)
 {
     hvd_handle_t handle = engine->next_handle + 1;
@@ -83,7 +88,7 @@ static bool ticket_number(struct engine *engine, struct ticket *ticket)
     return true;
 }
 
-struct ticket *ticket_take(struct engine *engine, int32_t count)
+struct ticket *pool_ticket_take(struct engine *engine, int32_t count)
 {
     if (engine->free_tickets == NULL) {
         struct ticket *items = chunk_take(engine, sizeof(struct ticket));
@@ -108,13 +113,13 @@ struct ticket *ticket_take(struct engine *engine, int32_t count)
     atomic_store_explicit(&ticket->state, HVD_IN_PROGRESS, memory_order_relaxed);
     ticket->is_live = true;
     if (!ticket_number(engine, ticket)) {
-        ticket_pool_free(engine, ticket);
+        pool_ticket_give(engine, ticket);
         return NULL;
     }
     return ticket;
 }
 
-void ticket_pool_free(struct engine *engine, struct ticket *ticket)
+void pool_ticket_give(struct engine *engine, struct ticket *ticket)
 {
     if (ticket->handle > 0 && engine->ticket_capacity != 0) {
         struct ticket **slot =
@@ -142,8 +147,8 @@ void pool_destroy(struct engine *engine)
             continue;
         for (int32_t k = 0; k < ticket->count; k++)
             if (ticket->ops[k] != NULL)
-                op_pool_free(engine, ticket->ops[k]);
-        ticket_pool_free(engine, ticket);
+                pool_op_give(engine, ticket->ops[k]);
+        pool_ticket_give(engine, ticket);
     }
     os_free(engine->os, engine->tickets);
     for (struct chunk *chunk = engine->chunks; chunk != NULL;) {

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* procset.c - see procset.h: making and ending a process set, its tree, its table of ids. */
+/* procset.c - see procset.h: creating and destroying a process set, its tree, its table of ids. */
 #include "engine/procset.h"
 
+#include <assert.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/coordinator.h"
+#include "engine/engine_private.h"
+#include "engine/plan.h"
+#include "engine/shape.h"
+#include "engine/stage.h"
 
 #define UP_BYTES (48u << 10)
 
@@ -23,7 +28,7 @@ int32_t procset_index(const struct procset *set, int32_t world_rank)
     return -1;
 }
 
-/* Numbers the hosts of the members by first appearance; returns how many. */
+/* Numbers the machines of the members by first appearance; returns how many. */
 static int32_t number_hosts(struct procset *set)
 {
     const int32_t *world = set->engine->options.host;
@@ -38,36 +43,79 @@ static int32_t number_hosts(struct procset *set)
     return count;
 }
 
-static int32_t leader_of(const struct procset *set, int32_t host)
-{
-    for (int32_t i = 0; i < set->size; i++)
-        if (set->host[i] == host)
-            return i;
-    return 0;
-}
-
-/* Parent of a member: its host's leader, or for leaders the binomial parent among hosts. */
-static int32_t tree_parent(const struct procset *set, int32_t index)
+/* Parent of a member: its machine's leader, or for leaders the binomial parent among machines.
+ * `leaders` has the lowest member of each machine. */
+static int32_t tree_parent(const struct procset *set, const int32_t *leaders, int32_t index)
 {
     int32_t host = set->host[index];
-    int32_t leader = leader_of(set, host);
-    if (index != leader)
-        return leader;
-    return host == 0 ? -1 : leader_of(set, host & (host - 1));
+    if (index != leaders[host])
+        return leaders[host];
+    return host == 0 ? -1 : leaders[host & (host - 1)];
+}
+
+static void tree_fill(struct procset *set, int32_t *leaders)
+{
+    for (int32_t i = set->size - 1; i >= 0; i--)
+        leaders[set->host[i]] = i;
+    set->parent = tree_parent(set, leaders, set->self);
+    for (int32_t i = 0; i < set->size; i++) {
+        set->via[i] = -1;
+        if (i != set->self && tree_parent(set, leaders, i) == set->self) {
+            set->via[i] = set->child_count;
+            set->children[set->child_count++] = i;
+        }
+    }
+    for (int32_t i = 0; i < set->size; i++) {
+        int32_t at = i;
+        while (at >= 0 && at != set->self && set->via[at] < 0)
+            at = tree_parent(set, leaders, at);
+        if (at >= 0 && at != set->self)
+            set->via[i] = set->via[at];
+    }
+    for (int32_t i = 0; i < set->size; i++)
+        if (set->via[i] >= 0)
+            set->child_members[set->via[i]]++;
 }
 
 static hvd_status_t tree_build(struct procset *set)
 {
     const struct os *os = set->engine->os;
-    set->parent = tree_parent(set, set->self);
+    int32_t *leaders = os_alloc(os, (size_t)set->size * sizeof *leaders);
     set->children = os_alloc(os, (size_t)set->size * sizeof *set->children);
+    set->via = os_alloc(os, (size_t)set->size * sizeof *set->via);
+    set->child_members = os_alloc(os, (size_t)set->size * sizeof *set->child_members);
     set->child_waits = os_alloc(os, (size_t)set->size);
-    if (set->children == NULL || set->child_waits == NULL)
-        return HVD_ERR_NO_MEMORY;
-    for (int32_t i = 0; i < set->size; i++)
-        if (i != set->self && tree_parent(set, i) == set->self)
-            set->children[set->child_count++] = i;
-    return HVD_OK;
+    bool has_memory = leaders != NULL && set->children != NULL && set->via != NULL &&
+                      set->child_members != NULL && set->child_waits != NULL;
+    if (has_memory)
+        tree_fill(set, leaders);
+    os_free(os, leaders);
+    return has_memory ? HVD_OK : HVD_ERR_NO_MEMORY;
+}
+
+bool procset_run_prepare(struct procset *set, struct run *run)
+{
+    const struct os *os = set->engine->os;
+    if (run->parts == NULL)
+        run->parts = os_alloc(os, COLL_PARTS_MAX * sizeof *run->parts);
+    if (run->entries == NULL)
+        run->entries = os_alloc(os, COLL_PARTS_MAX * sizeof(struct entry *));
+    if (run->recv_counts == NULL)
+        run->recv_counts = os_alloc(os, (size_t)set->size * 2 * sizeof *run->recv_counts);
+    return run->parts != NULL && run->entries != NULL && run->recv_counts != NULL;
+}
+
+static void run_destroy(struct procset *set, struct run *run)
+{
+    const struct os *os = set->engine->os;
+    stage_destroy(set, run);
+    procset_ids_give(set, &run->batch);
+    os_free(os, run->parts);
+    os_free(os, run->entries);
+    os_free(os, run->counts);
+    os_free(os, run->recv_counts);
+    os_free(os, run->all_splits);
+    os_free(os, run->zeros);
 }
 
 static hvd_status_t tables_build(struct procset *set)
@@ -80,11 +128,8 @@ static hvd_status_t tables_build(struct procset *set)
     set->batches = os_alloc(os, set->batch_capacity * sizeof *set->batches);
     set->ring = os_alloc(os, PROCSET_RING * sizeof *set->ring);
     set->up_bytes = os_alloc(os, UP_BYTES * 2);
-    set->run.parts = os_alloc(os, COLL_PARTS_MAX * sizeof *set->run.parts);
-    set->run.entries = os_alloc(os, COLL_PARTS_MAX * sizeof(struct entry *));
-    set->run.recv_counts = os_alloc(os, (size_t)set->size * 2 * sizeof *set->run.recv_counts);
     if (set->ids == NULL || set->batches == NULL || set->ring == NULL || set->up_bytes == NULL ||
-        set->run.parts == NULL || set->run.entries == NULL || set->run.recv_counts == NULL)
+        !procset_run_prepare(set, &set->runs[0]))
         return HVD_ERR_NO_MEMORY;
     writer_init(&set->up_ready, set->up_bytes, UP_BYTES);
     writer_init(&set->up_request, set->up_bytes + UP_BYTES, UP_BYTES);
@@ -101,9 +146,7 @@ static void group_fill(struct procset *set)
     g->topology.size = set->size;
     g->topology.host_count = number_hosts(set);
     g->topology.host = set->host;
-    g->topology.channels = (int32_t)set->engine->config->tcp_flows;
-    if (g->topology.channels < 1)
-        g->topology.channels = 1;
+    g->topology.channels = set->tunables.flows;
     g->is_one_host = set->engine->options.is_host_sight && g->topology.host_count == 1;
 }
 
@@ -126,6 +169,8 @@ hvd_status_t procset_create(struct engine *engine, int32_t id, uint32_t incarnat
         goto no_memory;
     memcpy(set->ranks, ranks, (size_t)count * sizeof *set->ranks);
     set->self = procset_index(set, engine->rank);
+    set->tunables = *engine_tunables(engine);
+    set->tune_version = set->tunables.version;
     group_fill(set);
     if (tree_build(set) != HVD_OK || tables_build(set) != HVD_OK)
         goto no_memory;
@@ -147,8 +192,8 @@ no_memory:
                      count);
 }
 
-/* Ids come back with another set behind them, and plans break: waves and streams of the backend go
- * on from a number that no earlier life of this id has used last. */
+/* Set ids are reused for other sets, and plans break: waves and streams of the backend continue
+ * from a number that no earlier life of this id has reached. */
 void procset_rebase(struct procset *set, uint32_t generation)
 {
     struct backend *backend = set->engine->backend;
@@ -182,18 +227,15 @@ void procset_destroy(struct procset *set)
     map_destroy(&set->tensors);
     for (; set->batches != NULL && set->batch_head != set->batch_tail; set->batch_head++)
         procset_ids_give(set, &set->batches[set->batch_head % set->batch_capacity]);
-    procset_ids_give(set, &set->run.batch);
+    for (int32_t i = 0; i < PROCSET_RUNS; i++)
+        run_destroy(set, &set->runs[i]);
     os_free(os, set->ring);
-    os_free(os, set->run.parts);
-    os_free(os, set->run.entries);
-    os_free(os, set->run.counts);
-    os_free(os, set->run.recv_counts);
-    os_free(os, set->run.all_splits);
-    os_free(os, set->run.zeros);
     os_free(os, set->up_bytes);
     os_free(os, set->batches);
     os_free(os, set->ids);
     os_free(os, set->children);
+    os_free(os, set->via);
+    os_free(os, set->child_members);
     os_free(os, set->child_waits);
     os_free(os, set->host);
     os_free(os, set->ranks);
@@ -214,7 +256,7 @@ static uint64_t entry_bytes(const struct entry *entry)
     return (uint64_t)count * hvd_dtype_bytes((hvd_dtype_t)entry->dtype);
 }
 
-/* Who does not share a slot now does not share one of the larger table either. */
+/* Ids that do not share a slot now do not share one in the larger table either. */
 static bool ids_grow(struct procset *set)
 {
     const struct os *os = set->engine->os;
@@ -242,10 +284,11 @@ hvd_status_t procset_define(struct procset *set, const struct request *request, 
     while (set->ids[id % set->id_capacity] != NULL || set->id_count > set->id_capacity / 4 * 3)
         if (!ids_grow(set))
             return HVD_ERR_NO_MEMORY;
-    struct entry *entry = os_alloc(os, sizeof *entry);
+    struct entry *entry = os_alloc(os, sizeof *entry + (size_t)set->child_count / 8 + 1);
     if (entry == NULL)
         return HVD_ERR_NO_MEMORY;
     entry->id = id;
+    entry->ready_bits = (uint8_t *)(entry + 1);
     entry->is_transient = (request->flags & REQUEST_TRANSIENT) != 0;
     entry->kind = request->kind;
     entry->dtype = request->dtype;
@@ -255,6 +298,8 @@ hvd_status_t procset_define(struct procset *set, const struct request *request, 
     entry->prescale = request->prescale;
     entry->postscale = request->postscale;
     entry->group = request->group;
+    entry->memory = request->memory;
+    entry->devices = request->device;
     entry->plan_batch = -1;
     memcpy(entry->shape, request->shape, sizeof entry->shape);
     entry->name = os_alloc(os, request->name_bytes + 1u);
@@ -266,27 +311,51 @@ hvd_status_t procset_define(struct procset *set, const struct request *request, 
     }
     memcpy(entry->name, request->name, request->name_bytes);
     entry->name_bytes = request->name_bytes;
+    flight_name_set(&entry->flight_name, entry->name, entry->name_bytes);
     if (dim0 != NULL) {
         memcpy(entry->dim0, dim0, (size_t)set->size * sizeof *dim0);
         entry->shape[0] = dim0[set->self];
     }
     pthread_mutex_lock(&set->engine->submit_lock);
     entry->tensor = map_get(&set->tensors, entry->name, entry->name_bytes);
+    if (entry->tensor != NULL && entry->tensor->entry != NULL &&
+        !entry->tensor->entry->is_forgotten)
+        entry->tensor = NULL; /* a joined rank still runs the round before: it has no op in this */
     if (entry->tensor != NULL)
         entry->tensor->entry = entry;
     pthread_mutex_unlock(&set->engine->submit_lock);
-    if (entry->tensor != NULL && entry->tensor->op != NULL && entry->kind == HVD_ALLTOALL)
-        entry->shape[0] = entry->tensor->op->shape[0];
+    const struct op *op = entry->tensor != NULL ? entry->tensor->op : NULL;
+    if (op != NULL && entry->kind == HVD_ALLTOALL)
+        entry->shape[0] = op->shape[0];
+    if (op != NULL)
+        entry->device = op->device;
     entry->bytes = entry_bytes(entry);
+    assert(set->ids[id % set->id_capacity] == NULL);
     set->ids[id % set->id_capacity] = entry;
     set->id_count++;
+    set->id_newest = id;
     *ret = entry;
     return HVD_OK;
+}
+
+bool procset_entry_fits(const struct entry *entry, const struct op *op)
+{
+    if (entry->kind != op->kind || entry->dtype != op->dtype || entry->reduce != op->reduce ||
+        !factor_is_same(entry->prescale, op->prescale) ||
+        !factor_is_same(entry->postscale, op->postscale) || entry->root != op->root ||
+        entry->ndim != op->ndim || entry->memory != op->memory_kind || entry->device != op->device)
+        return false;
+    int32_t first = op->kind == HVD_ALLTOALL ? 1 : 0; /* its rows are sent with the data */
+    for (int32_t i = first; i < op->ndim; i++)
+        if (entry->shape[i] != op->shape[i])
+            return false;
+    return true;
 }
 
 void procset_forget(struct procset *set, struct entry *entry)
 {
     struct engine *engine = set->engine;
+    assert(entry->queued == 0 && !entry->is_ready && set->id_count > 0);
     pthread_mutex_lock(&engine->submit_lock);
     struct tensor *tensor = entry->tensor;
     if (tensor != NULL) {
@@ -347,4 +416,11 @@ hvd_status_t procset_batch_push(struct procset *set, const struct batch *batch)
         return HVD_ERR_NO_MEMORY;
     set->batches[set->batch_tail++ % set->batch_capacity] = *batch;
     return HVD_OK;
+}
+
+hvd_status_t procset_no_memory(const struct procset *set, struct error *error, const char *what)
+{
+    char name[160];
+    engine_peer_name(set->engine, set->engine->rank, name, sizeof name);
+    return error_set(error, HVD_ERR_NO_MEMORY, "%s has no memory for %s.", name, what);
 }

@@ -1,185 +1,242 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stall.c - who is missing? The coordinator looks through what waits and tells people: after
- * HOROVOD_HUNG_WARN_SECONDS one line, every HOROVOD_STALL_CHECK_TIME_SECONDS the list of missing
- * ranks with their tensors, and after a limit that was asked for the job ends with the culprit's
- * name.
+/* stall.c - which ranks are missing? The coordinator checks what waits and reports: every
+ * HOROVOD_STALL_CHECK_TIME_SECONDS the missing ranks with their first few tensors, and after
+ * HOROVOD_STALL_SHUTDOWN_TIME_SECONDS the job fails with the names of the missing ranks.
  *
- * Ids that a part of the ranks announced are made void first, so that everybody announces in full
- * and the table shows who did not.
+ * waits.c determines the missing ranks. If a child in the tree relays for others, an announcement
+ * by id does not show which of them is missing. So there, ops that have waited for almost that long
+ * are announced in full: their ids are voided. And a plan is broken (plan.c), since nothing is
+ * announced in it. Full announcements carry how long each op has waited, so the limits count from
+ * its submission.
  *
- * Thread: coordinator's token holder, about once a second.  Start reading at coordinator_tick(). */
+ * The launcher gets a report too (suspects.c), and some time to look at the ranks before the job is
+ * shut down.
+ *
+ * Ranks that have joined wait for the others' joins. Those waits begin with the last batch.
+ *
+ * Thread: coordinator's token holder, about twice a second.  Start reading at stall_tick(). */
+#include "engine/stall.h"
+
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/cache.h"
 #include "engine/coordinator.h"
+#include "engine/engine_private.h"
+#include "engine/suspects.h"
+#include "engine/waits.h"
 
-#define NAMES_MAX 6
-#define TICK_NS   1000000000LL
+#define NAMES_MAX   6    /* of tensors per rank */
+#define UNCOVER_MAX 1024 /* ids made void at once */
+#define SECOND_NS   1000000000LL
+#define LIST_BYTES  3400            /* with the rest, a line of the log */
+#define LOOK_NS     (2 * SECOND_NS) /* for the launcher to see what the ranks are doing */
 
-static bool is_missing(const struct coordinator *c, const struct pending *p, int32_t rank)
+int64_t stall_uncover_ns(const struct config *config)
 {
-    return (p->present[rank / 8] >> (rank % 8) & 1) == 0 && !c->joined[rank];
+    if (config->stall_check_disable)
+        return INT64_MAX;
+    int64_t limit_ns = (config->stall_check_time_s - 1) * SECOND_NS;
+    return limit_ns > SECOND_NS / 2 ? limit_ns : SECOND_NS / 2;
 }
 
-/* "rank 1 on host b, rank 3 on host b" */
-static void missing_text(const struct coordinator *c, const struct pending *p, char *ret,
-                         size_t bytes)
+/* ---- what waits ---- */
+
+/* What can be reported: for waits that are not exact, uncover() makes the missing ranks known. */
+static bool wait_next(const struct coordinator *c, size_t *cursor, struct wait *ret)
 {
-    size_t at = 0;
-    int32_t told = 0, all = 0;
-    ret[0] = '\0';
-    for (int32_t i = 0; i < c->set->size; i++) {
-        char name[160];
-        if (!is_missing(c, p, i))
+    while (waits_next(c->set, cursor, ret))
+        if (waits_is_exact(c->set, ret))
+            return true;
+    return false;
+}
+
+static bool is_missing(const struct coordinator *c, const struct wait *w, int32_t index)
+{
+    return waits_member(c->set, w, index) == WAITS_MISSING;
+}
+
+/* The oldest wait; false: nothing waits. */
+static bool wait_oldest(const struct coordinator *c, struct wait *ret)
+{
+    bool has_any = false;
+    size_t cursor = 0;
+    for (struct wait w; wait_next(c, &cursor, &w);) {
+        if (has_any && !waits_is_before(&w, ret))
+            continue;
+        *ret = w;
+        has_any = true;
+    }
+    return has_any;
+}
+
+/* ---- reporting ---- */
+
+struct missing { /* of one rank */
+    int64_t count;
+    const char *names[NAMES_MAX];
+};
+
+/* What each rank is missing, of waits older than `older_ns`; returns the number of tensors. */
+static int64_t missing_count(const struct coordinator *c, int64_t now_ns, int64_t older_ns,
+                             struct missing *ret)
+{
+    int64_t all = 0;
+    size_t cursor = 0;
+    for (struct wait w; wait_next(c, &cursor, &w);) {
+        if (now_ns - w.since_ns < older_ns)
             continue;
         all++;
-        if (told == NAMES_MAX || at >= bytes)
-            continue;
-        engine_peer_name(c->set->engine, c->set->ranks[i], name, sizeof name);
-        int n = snprintf(ret + at, bytes - at, "%s%s", told > 0 ? ", " : "", name);
-        at += n > 0 ? (size_t)n : 0;
-        told++;
-    }
-    if (all > told && at < bytes)
-        snprintf(ret + at, bytes - at, " and %d more", all - told);
-}
-
-static void warn_soon(struct coordinator *c, struct pending *p, double seconds)
-{
-    char missing[512];
-    missing_text(c, p, missing, sizeof missing);
-    LOG_AT(c->set->engine->log, LOG_WARNING,
-           "%s: %d of %d ranks have submitted it; waiting %.0f s for %s.", p->name, p->count,
-           c->set->size, seconds, missing);
-}
-
-/* One line per missing rank with what it has not submitted. Returns the number of tensors listed.
- */
-static int32_t list_missing(struct coordinator *c, int64_t now_ns, int64_t older_ns, bool is_fatal,
-                            char *ret, size_t bytes)
-{
-    size_t at = 0;
-    int32_t listed = 0;
-    ret[0] = '\0';
-    for (int32_t rank = 0; rank < c->set->size && at < bytes; rank++) {
-        int32_t names = 0;
-        size_t cursor = 0;
-        for (struct pending *p; (p = map_next(&c->pending, &cursor)) != NULL && at < bytes;) {
-            if (now_ns - p->first_ns < older_ns || !is_missing(c, p, rank))
+        for (int32_t i = 0; i < c->set->size; i++) {
+            if (!is_missing(c, &w, i))
                 continue;
-            int n;
-            if (names == 0)
-                n = snprintf(ret + at, bytes - at, "\n%d%s: [%s", c->set->ranks[rank],
-                             is_fatal ? "!" : "", p->name);
-            else if (names < NAMES_MAX)
-                n = snprintf(ret + at, bytes - at, ", %s", p->name);
-            else
-                n = names == NAMES_MAX ? snprintf(ret + at, bytes - at, " ...") : 0;
-            at += n > 0 ? (size_t)n : 0;
-            names++;
-            listed++;
+            if (ret[i].count < NAMES_MAX)
+                ret[i].names[ret[i].count] = w.name;
+            ret[i].count++;
         }
-        if (names > 0 && at < bytes)
-            at += (size_t)snprintf(ret + at, bytes - at, "]");
     }
-    return listed;
+    return all;
+}
+
+/* "\n1: [a, b ... and 7 more]"; returns its length, 0: does not fit. */
+static size_t missing_line(const struct missing *m, int32_t rank, bool is_fatal, char *ret,
+                           size_t bytes)
+{
+    char line[1024];
+    int64_t named = m->count < NAMES_MAX ? m->count : NAMES_MAX;
+    size_t at = (size_t)snprintf(line, sizeof line, "\n%d%s: [", rank, is_fatal ? "!" : "");
+    for (int64_t i = 0; i < named; i++)
+        at += (size_t)snprintf(line + at, sizeof line - at, "%s%.120s", i > 0 ? ", " : "",
+                               m->names[i]);
+    if (m->count > named)
+        at += (size_t)snprintf(line + at, sizeof line - at, " ... and %lld more",
+                               (long long)(m->count - named));
+    at += (size_t)snprintf(line + at, sizeof line - at, "]");
+    assert(at < sizeof line); /* six names of 120 and three numbers */
+    if (at >= bytes)
+        return 0;
+    memcpy(ret, line, at + 1);
+    return at;
+}
+
+/* One line per missing rank with the tensors it has not submitted, as many as fit. Returns the
+ * number of tensors, 0: nothing has waited that long (or no memory for the report). */
+static int64_t list_missing(const struct coordinator *c, int64_t now_ns, int64_t older_ns,
+                            bool is_fatal, char *ret, size_t bytes)
+{
+    const struct os *os = c->set->engine->os;
+    const size_t tail = 64;
+    size_t at = 0;
+    int32_t left_out = 0;
+    ret[0] = '\0';
+    struct missing *missing = os_alloc(os, (size_t)c->set->size * sizeof *missing);
+    if (missing == NULL)
+        return 0;
+    int64_t all = missing_count(c, now_ns, older_ns, missing);
+    for (int32_t i = 0; i < c->set->size; i++) {
+        if (missing[i].count == 0)
+            continue;
+        size_t n = left_out > 0 ? 0
+                                : missing_line(&missing[i], c->set->ranks[i], is_fatal, ret + at,
+                                               bytes - at - tail);
+        at += n;
+        left_out += n == 0;
+    }
+    if (left_out > 0)
+        snprintf(ret + at, tail, "\n... and %d more ranks", left_out);
+    os_free(os, missing);
+    return all;
 }
 
 static void warn_list(struct coordinator *c, int64_t now_ns)
 {
     const struct config *config = c->set->engine->config;
-    char list[4096];
-    if (list_missing(c, now_ns, config->stall_check_time_s * TICK_NS, false, list, sizeof list) > 0)
+    char list[LIST_BYTES];
+    int64_t all =
+        list_missing(c, now_ns, config->stall_check_time_s * SECOND_NS, false, list, sizeof list);
+    if (all > 0)
         LOG_AT(c->set->engine->log, LOG_WARNING,
-               "Some ranks have submitted tensors for which others are missing for more than %lld "
-               "seconds. The ranks "
-               "may be running different code (a branch on rank()), have different numbers of "
-               "batches, or one of them "
-               "is stuck.\nMissing ranks:%s",
-               (long long)config->stall_check_time_s, list);
+               "Some ranks have submitted tensors (%lld of them) for which others are missing for "
+               "more than %lld seconds. The ranks may be running different code (a branch on "
+               "rank()), have different numbers of batches, or one of them is stuck.\nMissing "
+               "ranks:%s",
+               (long long)all, (long long)config->stall_check_time_s, list);
 }
 
-/* The oldest thing that waits, if older than `limit_s` and a limit was set. */
-static const struct pending *oldest_beyond(const struct coordinator *c, int64_t now_ns,
-                                           int64_t limit_s)
+/* For the launcher, once for each wait: the log repeats what it said. */
+static void report(struct coordinator *c, const struct wait *oldest, int64_t now_ns)
 {
-    const struct pending *oldest = NULL;
-    size_t cursor = 0;
-    if (limit_s <= 0)
-        return NULL;
-    for (const struct pending *p; (p = map_next(&c->pending, &cursor)) != NULL;)
-        if (now_ns - p->first_ns >= limit_s * TICK_NS &&
-            (oldest == NULL || p->first_ns < oldest->first_ns))
-            oldest = p;
-    return oldest;
+    if (c->set->engine->options.stalled == NULL || oldest->since_ns == c->looked_since_ns)
+        return;
+    c->looked_since_ns = oldest->since_ns;
+    c->looked_ns = now_ns;
+    suspects_missing(c->set, oldest, now_ns);
 }
 
-static bool end_job(struct coordinator *c, int64_t now_ns)
+static void end_job(struct coordinator *c, const struct wait *w, int64_t now_ns)
 {
-    const struct config *config = c->set->engine->config;
     struct engine *engine = c->set->engine;
-    int64_t shutdown_s = config->stall_shutdown_time_s;
-    if (shutdown_s > 0 && shutdown_s < config->stall_check_time_s)
-        shutdown_s = 0;
-    const struct pending *p = oldest_beyond(c, now_ns, shutdown_s);
-    bool is_stall = p != NULL;
-    if (p == NULL)
-        p = oldest_beyond(c, now_ns, config->hung_error_s);
-    if (p == NULL)
-        return false;
-    char missing[512], text[HVD_ERROR_MAX], list[4096];
-    missing_text(c, p, missing, sizeof missing);
-    list_missing(c, now_ns, (now_ns - p->first_ns), true, list, sizeof list);
+    int64_t shutdown_s = engine->config->stall_shutdown_time_s;
+    if (shutdown_s <= 0 || now_ns - w->since_ns < shutdown_s * SECOND_NS)
+        return;
+    if (w->since_ns == c->looked_since_ns && now_ns - c->looked_ns < LOOK_NS)
+        return;
+    char missing[512], text[HVD_ERROR_MAX], list[LIST_BYTES];
+    waits_text(c->set, w, missing, sizeof missing);
+    list_missing(c, now_ns, shutdown_s * SECOND_NS, true, list, sizeof list);
     LOG_AT(engine->log, LOG_ERROR,
            "Tensors have waited beyond the limit; the job is shut down.\nMissing ranks:%s", list);
-    snprintf(text, sizeof text, "%s waited %.1f s for %s, beyond %s=%lld.", p->name,
-             (double)(now_ns - p->first_ns) / 1e9, missing,
-             is_stall ? "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS" : "HOROVOD_HUNG_ERROR_SECONDS",
-             (long long)(is_stall ? shutdown_s : config->hung_error_s));
+    snprintf(text, sizeof text,
+             "%.300s waited %.1f s for %s, beyond HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=%lld.",
+             w->name, (double)(now_ns - w->since_ns) / 1e9, missing, (long long)shutdown_s);
+    engine_blame(engine, waits_first_missing(c->set, w));
     engine_stop(engine, HVD_ERR_PEER_HUNG, text, true);
-    return true;
 }
 
-/* Announced by id by some ranks only: ask for full announcements. */
-static void uncover(struct procset *set, int64_t now_ns, int64_t limit_ns)
+/* ---- looking ---- */
+
+/* Announced by id by some ranks only, and not all missing ones are known here: requests full
+ * announcements, some at a time. */
+static void uncover(struct procset *set, int64_t now_ns)
 {
-    struct coordinator *c = set->coordinator;
+    int64_t limit_ns = stall_uncover_ns(set->engine->config);
     size_t cursor = 0;
-    for (struct entry *e; (e = map_next(&c->entries, &cursor)) != NULL;) {
-        if (e->ready_count == 0 || e->ready_count == set->child_count + 1 || e->queued > 0 ||
-            now_ns - e->first_ready_ns < limit_ns)
+    int32_t uncovered = 0;
+    for (struct wait w; uncovered < UNCOVER_MAX && waits_next(set, &cursor, &w);) {
+        if (w.entry == NULL || w.entry->is_transient || now_ns - w.since_ns < limit_ns ||
+            waits_is_exact(set, &w))
             continue;
-        coordinator_forget(set, e);
-        cursor = 0;
+        cache_forget(set, procset_entry(set, w.entry->id));
+        uncovered++;
     }
 }
 
-void coordinator_tick(struct procset *set, int64_t now_ns)
+static void note_batches(struct coordinator *c, int64_t now_ns)
+{
+    bool has_join = c->joined_count > 0 && c->joined_count < c->set->size;
+    if (c->set->batch_tail == c->batches_seen && has_join)
+        return;
+    c->batches_seen = c->set->batch_tail;
+    c->moved_ns = now_ns;
+}
+
+void stall_tick(struct procset *set, int64_t now_ns)
 {
     struct coordinator *c = set->coordinator;
     const struct config *config = set->engine->config;
-    if (config->stall_check_disable || now_ns < c->stall_next_ns)
+    struct wait oldest;
+    if (config->stall_check_disable)
         return;
-    c->stall_next_ns = now_ns + TICK_NS;
-    int64_t warn_ns =
-        (config->hung_warn_s > 0 ? config->hung_warn_s : config->stall_check_time_s) * TICK_NS;
-    uncover(set, now_ns, warn_ns > TICK_NS ? warn_ns - TICK_NS : warn_ns);
-    if (end_job(c, now_ns))
+    note_batches(c, now_ns);
+    uncover(set, now_ns);
+    if (!wait_oldest(c, &oldest))
         return;
-    bool is_list_due = false;
-    size_t cursor = 0;
-    for (struct pending *p; (p = map_next(&c->pending, &cursor)) != NULL;) {
-        int64_t age_ns = now_ns - p->first_ns;
-        if (config->hung_warn_s > 0 && p->told_ns == 0 && age_ns >= config->hung_warn_s * TICK_NS) {
-            p->told_ns = now_ns;
-            warn_soon(c, p, (double)age_ns / 1e9);
-        }
-        if (age_ns >= config->stall_check_time_s * TICK_NS &&
-            now_ns - c->list_told_ns >= config->stall_check_time_s * TICK_NS)
-            is_list_due = true;
-    }
-    if (is_list_due) {
+    int64_t check_ns = config->stall_check_time_s * SECOND_NS;
+    if (now_ns - oldest.since_ns >= check_ns && now_ns - c->list_told_ns >= check_ns) {
         c->list_told_ns = now_ns;
         warn_list(c, now_ns);
+        report(c, &oldest, now_ns);
     }
+    end_job(c, &oldest, now_ns);
 }

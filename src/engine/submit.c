@@ -1,48 +1,113 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* submit.c - the first step of an op's way: check what the caller gave, take an op and a ticket,
- * put them on the queue. Nothing waits here and nothing is completed here.
+/* submit.c - the first step of an op: checks the caller's arguments, takes an op and a ticket, puts
+ * them on the queue. Nothing waits here and nothing is completed here.
  *
- * Thread: any, under the submit lock; queue_drain() by the token holder.
- * Invariant: a submit either queues all its ops or none, and a failed one leaves no trace (an
- * auto-name number is not used up by it). Order of checks as in the contract: set, shut down, op,
- * member, name. Start reading at engine_submit(). */
+ * Thread: any, under the submit lock; submit_drain() by the token holder. Invariant: a submit
+ * either queues all its ops or none, and a failed one leaves no trace (it does not use up an
+ * auto-name number). Order of checks as in the contract: set, shut down, op, member, name. Start
+ * reading at submit_ops(). */
+#include "engine/submit.h"
+
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/direct.h"
+#include "engine/engine_private.h"
 #include "engine/flight.h"
+#include "engine/negotiate.h"
+#include "engine/pool.h"
+#include "engine/sets.h"
+#include "engine/shape.h"
+#include "engine/timeline.h"
+#include "memory/memory.h"
 #include "reduce/reduce.h"
 
-#define IN_FLIGHT_MAX 1000000
-#define NAME_HOLD_NS  1000000 /* a name is free 1 ms after completion even if nobody asked */
-
-static const char *const kind_titles[HVD_KIND_COUNT] = {
-    [HVD_ALLREDUCE] = "Allreduce",        [HVD_ALLGATHER] = "Allgather",
-    [HVD_BROADCAST] = "Broadcast",        [HVD_JOIN] = "Join",
-    [HVD_ALLTOALL] = "Alltoall",          [HVD_BARRIER] = "Barrier",
-    [HVD_REDUCESCATTER] = "Reducescatter"};
-
-static const char *const kind_prefixes[HVD_KIND_COUNT] = {
-    [HVD_ALLREDUCE] = "allreduce",        [HVD_ALLGATHER] = "allgather",
-    [HVD_BROADCAST] = "broadcast",        [HVD_JOIN] = "join",
-    [HVD_ALLTOALL] = "alltoall",          [HVD_BARRIER] = "barrier",
-    [HVD_REDUCESCATTER] = "reducescatter"};
+#define NAME_HOLD_NS 1000000 /* a name is free 1 ms after completion even if no caller polled */
 
 /* ---- checks ---- */
 
-#define FLAGS_KNOWN (HVD_OP_AUTO_RELEASE | HVD_OP_NAME_HOLD | HVD_OP_WAITED)
+#define FLAGS_KNOWN    (HVD_OP_AUTO_RELEASE | HVD_OP_NAME_HOLD | HVD_OP_WAITED | HVD_OP_SCALE_EXACT)
+#define DEVICE_CPU_OLD (-1) /* of the first header */
+
+/* Zero-filled means the default, unless the caller sets the flag that it means zero. Minus zero is
+ * not zero-filled: the caller has set it. */
+static double scale_of(const hvd_op_t *op, double scale)
+{
+    bool is_default = scale == 0.0 && !signbit(scale) && (op->flags & HVD_OP_SCALE_EXACT) == 0;
+    return is_default ? 1.0 : scale;
+}
+
+/* NULL: there is none of this kind. */
+static struct memory_kind *memory_of(const struct engine *engine, int32_t kind)
+{
+    for (int32_t i = 0; i < engine->options.memory_count; i++)
+        if (engine->options.memories[i]->ops->kind == kind)
+            return engine->options.memories[i];
+    return NULL;
+}
 
 static hvd_status_t check_device(const hvd_tensor_t *tensor, const char *what, struct error *error)
 {
-    if (tensor->device == HVD_DEVICE_CPU)
+    if (tensor->device == HVD_DEVICE_CPU || tensor->device == DEVICE_CPU_OLD)
         return HVD_OK;
-    return error_set(error, HVD_ERR_UNSUPPORTED,
-                     "The %s is on device %d, but only host memory (device %d) is supported; copy "
-                     "it there first.",
-                     what, tensor->device, HVD_DEVICE_CPU);
+    return error_set(
+        error, HVD_ERR_UNSUPPORTED,
+        "The %s is on device %d, but host memory, in which the op says that it is, has "
+        "device %d only; copy it there first.",
+        what, tensor->device, HVD_DEVICE_CPU);
 }
 
-/* A described output must be what will be written; one without a shape is taken on trust. */
+/* Results are copied back, so there must be memory to copy them to. */
+static hvd_status_t check_result(const hvd_op_t *op, const char *name, struct error *error)
+{
+    bool is_given = op->alloc_result != NULL || op->kind == HVD_ALLREDUCE ||
+                    op->kind == HVD_BROADCAST ||
+                    (op->output.data != NULL && op->kind != HVD_ALLTOALL);
+    if (is_given)
+        return HVD_OK;
+    return error_set(error, HVD_ERR_INVALID,
+                     "%s in %s memory needs alloc_result, or memory for its output.",
+                     kind_title((uint8_t)op->kind), name);
+}
+
+static hvd_status_t check_memory(const struct engine *engine, const hvd_op_t *op,
+                                 struct error *error)
+{
+    const struct memory_kind *m = memory_of(engine, op->memory);
+    if (m == NULL)
+        return error_set(error, HVD_ERR_UNSUPPORTED,
+                         "The tensor is in memory of kind %d, which is not there; copy it to host "
+                         "memory (kind %d) first.",
+                         op->memory, HVD_MEMORY_HOST);
+    int32_t count = m->ops->device_count(m);
+    if (op->input.device < 0 || op->input.device >= count)
+        return error_set(error, HVD_ERR_INVALID,
+                         "The input is on device %d of %s memory, which has %d of them.",
+                         op->input.device, m->ops->name, count);
+    if (op->output.data != NULL && op->output.device != op->input.device)
+        return error_set(error, HVD_ERR_INVALID,
+                         "The input is on device %d of %s memory and the output on device %d; both "
+                         "must be on the same.",
+                         op->input.device, m->ops->name, op->output.device);
+    return check_result(op, m->ops->name, error);
+}
+
+static hvd_status_t check_place(const struct engine *engine, const hvd_op_t *op,
+                                struct error *error)
+{
+    if (op->memory != HVD_MEMORY_HOST)
+        return check_memory(engine, op, error);
+    if (op->stream != NULL)
+        return error_set(
+            error, HVD_ERR_INVALID,
+            "The op has a stream, but its tensors are in host memory, which has none.");
+    hvd_status_t status = check_device(&op->input, "input", error);
+    return status == HVD_OK && op->output.data != NULL ? check_device(&op->output, "output", error)
+                                                       : status;
+}
+
+/* An output with a shape must match what will be written; one without is trusted. */
 static hvd_status_t check_output(const hvd_op_t *op, struct error *error)
 {
     const hvd_tensor_t *in = &op->input, *out = &op->output;
@@ -52,7 +117,7 @@ static hvd_status_t check_output(const hvd_op_t *op, struct error *error)
         return HVD_OK;
     if (out->dtype != in->dtype)
         return error_set(error, HVD_ERR_INVALID, "%s from %s into %s: the types must be equal.",
-                         kind_titles[op->kind], hvd_dtype_name(in->dtype),
+                         kind_title((uint8_t)op->kind), hvd_dtype_name(in->dtype),
                          hvd_dtype_name(out->dtype));
     bool is_same = out->ndim == in->ndim;
     for (int32_t i = 0; is_same && i < in->ndim; i++)
@@ -65,10 +130,11 @@ static hvd_status_t check_output(const hvd_op_t *op, struct error *error)
                  sizeof have);
     return error_set(error, HVD_ERR_INVALID,
                      "%s of a tensor of shape %s needs an output of that shape, not %s.",
-                     kind_titles[op->kind], want, have);
+                     kind_title((uint8_t)op->kind), want, have);
 }
 
-static hvd_status_t check_shape(const hvd_op_t *op, int64_t *ret_count, struct error *error)
+static hvd_status_t check_shape(const struct engine *engine, const hvd_op_t *op, int64_t *ret_count,
+                                struct error *error)
 {
     const hvd_tensor_t *t = &op->input;
     *ret_count = 0;
@@ -89,10 +155,8 @@ static hvd_status_t check_shape(const hvd_op_t *op, int64_t *ret_count, struct e
     if ((op->kind == HVD_ALLREDUCE || op->kind == HVD_BROADCAST) && op->output.data == NULL &&
         *ret_count > 0)
         return error_set(error, HVD_ERR_INVALID, "%s needs memory for its output.",
-                         kind_titles[op->kind]);
-    hvd_status_t status = check_device(t, "input", error);
-    if (status == HVD_OK && op->output.data != NULL)
-        status = check_device(&op->output, "output", error);
+                         kind_title((uint8_t)op->kind));
+    hvd_status_t status = check_place(engine, op, error);
     return status == HVD_OK ? check_output(op, error) : status;
 }
 
@@ -154,9 +218,11 @@ static hvd_status_t check_kind(const struct engine *engine, const hvd_op_t *op, 
                              "Running Adasum with non-power of 2 ranks is not supported yet.");
         return HVD_OK;
     }
-    double postscale = op->reduce == HVD_AVERAGE ? op->postscale / set_size : op->postscale;
+    double postscale = scale_of(op, op->postscale);
+    if (op->reduce == HVD_AVERAGE)
+        postscale /= set_size;
     if (reduce_check(op->input.dtype, op->reduce == HVD_AVERAGE ? HVD_SUM : op->reduce,
-                     op->prescale, postscale) != HVD_OK)
+                     scale_of(op, op->prescale), postscale) != HVD_OK)
         return error_set(
             error, HVD_ERR_UNSUPPORTED,
             "Scaling or averaging %s tensors is not supported; use op=Sum without scale factors.",
@@ -164,11 +230,11 @@ static hvd_status_t check_kind(const struct engine *engine, const hvd_op_t *op, 
     return HVD_OK;
 }
 
-/* The set this op goes to, or why it can't. */
+/* The set of this op, or why it can't be used. */
 static hvd_status_t check_set(struct engine *engine, const hvd_op_t *op, struct procset **ret,
                               int32_t *ret_root, struct error *error)
 {
-    const char *title = kind_titles[op->kind];
+    const char *title = kind_title((uint8_t)op->kind);
     int32_t id = op->process_set;
     bool is_known = id >= 0 && id < HVD_PROCESS_SETS_MAX && engine->records[id].is_live;
     struct procset *set = is_known ? engine->sets[id] : NULL;
@@ -178,8 +244,10 @@ static hvd_status_t check_set(struct engine *engine, const hvd_op_t *op, struct 
         return error_set(error, HVD_ERR_INVALID,
                          "%s: Process set provided does not exist, or has not been registered.",
                          title);
-    if (atomic_load(&engine->is_stopped))
+    if (atomic_load(&engine->is_stopped)) {
+        engine_tell_cause(engine, engine->stop_text);
         return error_set(error, engine->stop_status, "%s", engine->stop_text);
+    }
     *ret_root = 0;
     if (op->kind == HVD_BROADCAST) {
         *ret_root = set != NULL ? procset_index(set, op->root) : -1;
@@ -200,22 +268,26 @@ static hvd_status_t check_set(struct engine *engine, const hvd_op_t *op, struct 
 
 /* ---- names ---- */
 
-static uint32_t full_name(struct procset *set, const hvd_op_t *op, uint64_t auto_offset,
-                          char *ret_name)
+/* The user's name as it is, or one made in `buffer`; NULL: too long. */
+static const char *full_name(struct procset *set, const hvd_op_t *op, uint64_t auto_offset,
+                             char *buffer, uint32_t *ret_bytes)
 {
     int n;
     if (op->kind == HVD_JOIN || op->kind == HVD_BARRIER)
-        n = snprintf(ret_name, HVD_NAME_MAX, "%s.noname", kind_prefixes[op->kind]);
-    else if (op->name != NULL && op->name[0] != '\0')
-        n = snprintf(ret_name, HVD_NAME_MAX, "%s", op->name);
-    else if (set->join_count == 0)
-        n = snprintf(ret_name, HVD_NAME_MAX, "%s.noname.%llu", kind_prefixes[op->kind],
+        n = snprintf(buffer, HVD_NAME_MAX, "%s.noname", kind_prefix((uint8_t)op->kind));
+    else if (op->name != NULL && op->name[0] != '\0') {
+        size_t bytes = strnlen(op->name, HVD_NAME_MAX);
+        *ret_bytes = (uint32_t)bytes;
+        return bytes < HVD_NAME_MAX ? op->name : NULL;
+    } else if (set->join_count == 0)
+        n = snprintf(buffer, HVD_NAME_MAX, "%s.noname.%llu", kind_prefix((uint8_t)op->kind),
                      (unsigned long long)(set->auto_names[op->kind] + auto_offset));
     else
-        n = snprintf(ret_name, HVD_NAME_MAX, "%s.noname.%u.%llu", kind_prefixes[op->kind],
+        n = snprintf(buffer, HVD_NAME_MAX, "%s.noname.%u.%llu", kind_prefix((uint8_t)op->kind),
                      set->join_count,
                      (unsigned long long)(set->auto_names[op->kind] + auto_offset));
-    return n > 0 && n < (int)HVD_NAME_MAX ? (uint32_t)n : 0;
+    *ret_bytes = (uint32_t)n;
+    return n > 0 && n < (int)HVD_NAME_MAX ? buffer : NULL;
 }
 
 static bool is_auto_named(const hvd_op_t *op)
@@ -242,6 +314,7 @@ static struct tensor *tensor_make(struct engine *engine, struct procset *set, co
         return NULL;
     memcpy(tensor->name, name, n);
     tensor->name_bytes = n;
+    flight_name_set(&tensor->flight_name, name, n);
     tensor->is_cacheable = is_cacheable;
     if (map_put(&set->tensors, tensor->name, n, tensor) != 0) {
         os_free(engine->os, tensor);
@@ -262,10 +335,10 @@ static hvd_status_t op_fill(struct op *o, const hvd_op_t *op, struct procset *se
     o->dtype = (uint8_t)op->input.dtype;
     o->reduce = (uint8_t)op->reduce;
     o->flags = op->flags;
-    o->prescale = op->prescale;
-    o->postscale = op->postscale;
+    o->prescale = scale_of(op, op->prescale);
+    o->postscale = scale_of(op, op->postscale);
     o->root = root;
-    o->device = op->input.device;
+    o->device = HVD_DEVICE_CPU;
     o->in = op->input.data;
     o->out = op->output.data;
     o->count = count;
@@ -274,7 +347,6 @@ static hvd_status_t op_fill(struct op *o, const hvd_op_t *op, struct procset *se
     o->arg = op->arg;
     if (op->kind == HVD_BARRIER || op->kind == HVD_JOIN) {
         o->dtype = HVD_INT32;
-        o->device = HVD_DEVICE_CPU;
         o->reduce = HVD_SUM;
         o->prescale = o->postscale = 1.0;
         return HVD_OK;
@@ -289,6 +361,15 @@ static hvd_status_t op_fill(struct op *o, const hvd_op_t *op, struct procset *se
     if (op->kind != HVD_ALLREDUCE && op->kind != HVD_REDUCESCATTER) {
         o->reduce = HVD_SUM;
         o->prescale = o->postscale = 1.0;
+    }
+    if (op->memory != HVD_MEMORY_HOST) {
+        o->memory_kind = (uint8_t)op->memory;
+        o->device = op->input.device;
+        o->memory = memory_of(set->engine, op->memory);
+        hvd_status_t status =
+            o->memory->ops->record(o->memory, o->device, op->stream, &o->mark, error);
+        if (status != HVD_OK)
+            return status;
     }
     if (op->kind == HVD_ALLTOALL) {
         o->splits = os_alloc(os, (size_t)set->size * sizeof *o->splits);
@@ -318,7 +399,7 @@ static void queue_push(struct engine *engine, struct op *op)
     engine->queue_tail = op;
 }
 
-/* The hold of an earlier ticket on this name has run out: that ticket must not look at it again. */
+/* The hold of an earlier ticket on this name has expired: that ticket must not access it again. */
 static void hold_end(struct tensor *tensor)
 {
     struct ticket *ticket = tensor->hold;
@@ -328,7 +409,7 @@ static void hold_end(struct tensor *tensor)
     tensor->hold = NULL;
 }
 
-/* One member: checked, named, filled; not yet queued. */
+/* One op of the group: checked, named, filled; not yet queued. */
 static hvd_status_t prepare(struct engine *engine, const hvd_op_t *op, struct ticket *ticket,
                             int32_t index, struct error *error)
 {
@@ -343,7 +424,7 @@ static hvd_status_t prepare(struct engine *engine, const hvd_op_t *op, struct ti
         return error_set(error, HVD_ERR_INVALID, "Unknown kind of operation: %d.", (int)op->kind);
     if ((op->flags & ~(uint32_t)FLAGS_KNOWN) != 0)
         return error_set(error, HVD_ERR_INVALID, "Unknown flags of an operation: 0x%x.", op->flags);
-    hvd_status_t status = check_shape(op, &count, error);
+    hvd_status_t status = check_shape(engine, op, &count, error);
     if (status == HVD_OK)
         status = check_set(engine, op, &set, &root, error);
     if (status == HVD_OK)
@@ -354,15 +435,18 @@ static hvd_status_t prepare(struct engine *engine, const hvd_op_t *op, struct ti
         return status;
 
     uint64_t auto_offset = 1;
-    for (int32_t i = 0; i < index; i++)
+    for (int32_t i = 0; i < index && is_auto_named(op); i++)
         if (ticket->ops[i]->set == set && ticket->ops[i]->kind == op->kind &&
             !ticket->ops[i]->tensor->is_cacheable)
             auto_offset++;
-    char name[HVD_NAME_MAX];
-    uint32_t n = full_name(set, op, auto_offset, name);
-    if (n == 0)
+    char buffer[HVD_NAME_MAX];
+    uint32_t n;
+    const char *name = full_name(set, op, auto_offset, buffer, &n);
+    if (name == NULL)
         return error_set(error, HVD_ERR_LIMIT, "The name of the tensor is longer than %u bytes.",
                          HVD_NAME_MAX - 1);
+    if (op->kind != HVD_JOIN && n == sizeof JOIN_NAME - 1 && memcmp(name, JOIN_NAME, n) == 0)
+        return error_set(error, HVD_ERR_INVALID, "The name %s is reserved; choose another.", name);
     struct tensor *tensor = tensor_make(engine, set, name, n, !is_auto_named(op));
     if (tensor == NULL)
         return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
@@ -374,7 +458,7 @@ static hvd_status_t prepare(struct engine *engine, const hvd_op_t *op, struct ti
                          "another tensor, use a "
                          "different tensor name. (tensor: %s)",
                          name);
-    struct op *o = op_take(engine);
+    struct op *o = pool_op_take(engine);
     if (o == NULL)
         return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
     ticket->ops[index] = o;
@@ -386,11 +470,11 @@ static hvd_status_t prepare(struct engine *engine, const hvd_op_t *op, struct ti
     o->tensor = tensor;
     if (tensor->hold != NULL)
         hold_end(tensor);
-    tensor->op = o; /* taken: a second member of the same name fails */
+    tensor->op = o; /* taken: a second op of the same name fails */
     return HVD_OK;
 }
 
-static void tensor_drop(struct engine *engine, struct procset *set, struct tensor *tensor)
+void submit_tensor_drop(struct engine *engine, struct procset *set, struct tensor *tensor)
 {
     if (tensor->op != NULL || tensor->hold != NULL || tensor->entry != NULL)
         return;
@@ -406,13 +490,13 @@ static void unprepare(struct engine *engine, struct ticket *ticket)
             continue;
         if (o->tensor != NULL) {
             o->tensor->op = NULL;
-            tensor_drop(engine, o->set, o->tensor);
+            submit_tensor_drop(engine, o->set, o->tensor);
         }
-        op_pool_free(engine, o);
+        pool_op_give(engine, o);
     }
     if (ticket->handle == engine->next_handle)
         engine->next_handle--;
-    ticket_pool_free(engine, ticket);
+    pool_ticket_give(engine, ticket);
 }
 
 static void enqueue(struct engine *engine, struct ticket *ticket, int64_t now_ns)
@@ -434,18 +518,18 @@ static void enqueue(struct engine *engine, struct ticket *ticket, int64_t now_ns
     atomic_fetch_add(&engine->queued, ticket->count);
 }
 
-hvd_status_t engine_submit(struct engine *engine, const hvd_op_t *ops, size_t count,
-                           struct ticket **ret, struct error *error)
+hvd_status_t submit_ops(struct engine *engine, const hvd_op_t *ops, size_t count,
+                        struct ticket **ret, struct error *error)
 {
     if (count == 0 || count > INT32_MAX)
         return error_set(error, HVD_ERR_INVALID, "A group needs at least one tensor.");
-    if (atomic_load(&engine->in_flight) + (int64_t)count > IN_FLIGHT_MAX)
+    if (atomic_load(&engine->in_flight) + (int64_t)count > ENGINE_IN_FLIGHT_MAX)
         return error_set(error, HVD_ERR_LIMIT,
                          "%d operations are in flight; wait for some of them first.",
                          atomic_load(&engine->in_flight));
     int64_t now_ns = os_now_ns(engine->os);
     pthread_mutex_lock(&engine->submit_lock);
-    struct ticket *ticket = ticket_take(engine, (int32_t)count);
+    struct ticket *ticket = pool_ticket_take(engine, (int32_t)count);
     hvd_status_t status =
         ticket != NULL ? HVD_OK : error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
     for (size_t i = 0; status == HVD_OK && i < count; i++)
@@ -460,55 +544,196 @@ hvd_status_t engine_submit(struct engine *engine, const hvd_op_t *ops, size_t co
     return status;
 }
 
-/* A change of the process sets is an op of the global set; what it carries hangs on `result`. */
-hvd_status_t engine_submit_set(struct engine *engine, const int32_t *ranks, int32_t count,
-                               int32_t remove_id, struct ticket **ret, struct error *error)
+/* A change of the process sets is an op of the global set; `payload` is freed with it. Several
+ * opens and closes can be under way, so their names tell what they are about. */
+static hvd_status_t set_change(struct engine *engine, uint8_t kind, int32_t *payload, int32_t count,
+                               struct ticket **ret, struct error *error)
 {
     struct procset *set = engine->sets[HVD_PROCESS_SET_GLOBAL];
-    if (atomic_load(&engine->is_stopped))
-        return error_set(error, engine->stop_status, "%s", engine->stop_text);
-    bool is_add = ranks != NULL;
-    int32_t *payload = os_alloc(engine->os, (size_t)(is_add ? count : 1) * sizeof *payload + 4);
-    if (payload == NULL)
-        return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
-    if (is_add)
-        memcpy(payload, ranks, (size_t)count * sizeof *payload);
+    char name[64];
+    if (kind == KIND_SET_OPEN || kind == KIND_SET_CLOSE)
+        snprintf(name, sizeof name, "process_set.%s.%016llx",
+                 kind == KIND_SET_OPEN ? "open" : "close",
+                 (unsigned long long)hash_bytes(payload, (size_t)count * sizeof *payload));
     else
-        payload[0] = remove_id;
-
-    pthread_mutex_lock(&engine->submit_lock);
-    const char *name = is_add ? "process_set.add" : "process_set.remove";
+        snprintf(name, sizeof name, "process_set.%s", kind == KIND_SET_ADD ? "add" : "remove");
     struct tensor *tensor = tensor_make(engine, set, name, (uint32_t)strlen(name), true);
-    struct ticket *ticket = tensor != NULL && tensor->op == NULL ? ticket_take(engine, 1) : NULL;
-    struct op *op = ticket != NULL ? op_take(engine) : NULL;
-    if (op != NULL) {
-        op->set = set;
-        op->ticket = ticket;
-        op->tensor = tensor;
-        op->kind = is_add ? KIND_SET_ADD : KIND_SET_REMOVE;
-        op->splits = payload; /* freed with the op */
-        op->count = is_add ? count : 1;
-        op->device = HVD_DEVICE_CPU;
-        op->prescale = op->postscale = 1.0;
-        tensor->op = op;
-        ticket->ops[0] = op;
-        enqueue(engine, ticket, os_now_ns(engine->os));
-    } else if (ticket != NULL) {
-        ticket_pool_free(engine, ticket);
-    }
-    pthread_mutex_unlock(&engine->submit_lock);
+    struct ticket *ticket =
+        tensor != NULL && tensor->op == NULL ? pool_ticket_take(engine, 1) : NULL;
+    struct op *op = ticket != NULL ? pool_op_take(engine) : NULL;
     if (op == NULL) {
-        os_free(engine->os, payload);
+        if (ticket != NULL)
+            pool_ticket_give(engine, ticket);
         return error_set(error, HVD_ERR_DUPLICATE,
-                         "Another change of the process sets is under way.");
+                         "Another change of the process sets is in progress.");
     }
+    op->set = set;
+    op->ticket = ticket;
+    op->tensor = tensor;
+    op->kind = kind;
+    op->splits = payload;
+    op->count = count;
+    op->device = HVD_DEVICE_CPU;
+    op->prescale = op->postscale = 1.0;
+    tensor->op = op;
+    ticket->ops[0] = op;
+    enqueue(engine, ticket, os_now_ns(engine->os));
     *ret = ticket;
     return HVD_OK;
 }
 
+/* `words`: what the payload is, NULL for a close, which finds it under the lock. */
+static hvd_status_t set_change_begin(struct engine *engine, uint8_t kind, const int32_t *words,
+                                     int32_t count, int32_t close_id, struct ticket **ret,
+                                     struct error *error)
+{
+    if (atomic_load(&engine->is_stopped)) {
+        engine_tell_cause(engine, engine->stop_text);
+        return error_set(error, engine->stop_status, "%s", engine->stop_text);
+    }
+    int32_t *payload = os_alloc(engine->os, (size_t)count * sizeof *payload + 4);
+    if (payload == NULL)
+        return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
+    if (words != NULL)
+        memcpy(payload, words, (size_t)count * sizeof *payload);
+    pthread_mutex_lock(&engine->submit_lock);
+    hvd_status_t status = HVD_OK;
+    uint32_t incarnation = 0;
+    if (words == NULL) {
+        payload[0] = close_id;
+        if (!sets_hold_drop(engine, close_id, &incarnation))
+            status = error_set(error, HVD_ERR_INVALID,
+                               "This rank has not opened process set %d, or has closed it already.",
+                               close_id);
+        payload[1] = (int32_t)incarnation;
+    }
+    if (status == HVD_OK) {
+        status = set_change(engine, kind, payload, count, ret, error);
+        if (status != HVD_OK && words == NULL)
+            engine->records[close_id].own_holds++;
+    }
+    pthread_mutex_unlock(&engine->submit_lock);
+    if (status != HVD_OK)
+        os_free(engine->os, payload);
+    return status;
+}
+
+hvd_status_t submit_set_change(struct engine *engine, const int32_t *ranks, int32_t count,
+                               int32_t remove_id, struct ticket **ret, struct error *error)
+{
+    if (ranks != NULL)
+        return set_change_begin(engine, KIND_SET_ADD, ranks, count, -1, ret, error);
+    return set_change_begin(engine, KIND_SET_REMOVE, &remove_id, 1, -1, ret, error);
+}
+
+hvd_status_t submit_set_open(struct engine *engine, const int32_t *ranks, int32_t count,
+                             struct ticket **ret, struct error *error)
+{
+    return set_change_begin(engine, KIND_SET_OPEN, ranks, count, -1, ret, error);
+}
+
+hvd_status_t submit_set_close(struct engine *engine, int32_t id, struct ticket **ret,
+                              struct error *error)
+{
+    return set_change_begin(engine, KIND_SET_CLOSE, NULL, 2, id, ret, error);
+}
+
+/* ---- messages to one rank ---- */
+
+static hvd_status_t check_message(const struct engine *engine, const hvd_message_t *message,
+                                  bool is_send, struct error *error)
+{
+    const struct procset *global = engine->sets[HVD_PROCESS_SET_GLOBAL];
+    const char *title = kind_title(is_send ? KIND_SEND : KIND_RECV);
+    if ((message->flags & ~(uint32_t)FLAGS_KNOWN) != 0)
+        return error_set(error, HVD_ERR_INVALID, "Unknown flags of an operation: 0x%x.",
+                         message->flags);
+    if (message->data == NULL && message->bytes > 0)
+        return error_set(error, HVD_ERR_INVALID, "The message has %zu bytes but no memory.",
+                         message->bytes);
+    if (message->bytes > (uint64_t)INT64_MAX)
+        return error_set(error, HVD_ERR_INVALID, "A message of %zu bytes is too large.",
+                         message->bytes);
+    bool is_any = !is_send && message->peer == HVD_ANY_RANK;
+    if (!is_any && (message->peer < 0 || message->peer >= engine->size))
+        return error_set(error, HVD_ERR_INVALID, "%s: there is no rank %d in a world of %d.", title,
+                         message->peer, engine->size);
+    if (message->peer == engine->rank)
+        return error_set(error, HVD_ERR_INVALID, "%s: rank %d is this rank itself.", title,
+                         message->peer);
+    if (atomic_load(&engine->is_stopped))
+        return error_set(error, engine->stop_status, "%s", engine->stop_text);
+    if (global->broken != HVD_OK)
+        return error_set(error, global->broken, "%s", global->broken_text);
+    return HVD_OK;
+}
+
+static void message_fill(struct engine *engine, struct op *op, const hvd_message_t *message,
+                         bool is_send)
+{
+    op->set = engine->sets[HVD_PROCESS_SET_GLOBAL];
+    op->set_size = op->set->size;
+    op->kind = is_send ? KIND_SEND : KIND_RECV;
+    op->dtype = HVD_UINT8;
+    op->flags = message->flags;
+    op->prescale = op->postscale = 1.0;
+    op->device = HVD_DEVICE_CPU;
+    op->in = op->out = message->data;
+    op->count = (int64_t)message->bytes;
+    op->peer = message->peer;
+    op->channel = message->channel;
+    op->tag = message->tag;
+    op->callback = message->callback;
+    op->arg = message->arg;
+}
+
+hvd_status_t submit_message(struct engine *engine, const hvd_message_t *message, bool is_send,
+                            struct ticket **ret, struct error *error)
+{
+    char name[96];
+    pthread_mutex_lock(&engine->submit_lock);
+    hvd_status_t status = check_message(engine, message, is_send, error);
+    struct ticket *ticket = status == HVD_OK ? pool_ticket_take(engine, 1) : NULL;
+    struct op *op = ticket != NULL ? pool_op_take(engine) : NULL;
+    struct tensor *tensor = NULL;
+    if (op != NULL) {
+        snprintf(name, sizeof name, "%s.%lld", is_send ? "send" : "recv",
+                 (long long)ticket->handle);
+        tensor = tensor_make(engine, engine->sets[HVD_PROCESS_SET_GLOBAL], name,
+                             (uint32_t)strlen(name), false);
+    }
+    if (tensor != NULL) {
+        message_fill(engine, op, message, is_send);
+        op->ticket = ticket;
+        op->tensor = tensor;
+        tensor->op = op;
+        ticket->ops[0] = op;
+        enqueue(engine, ticket, os_now_ns(engine->os));
+        *ret = ticket;
+    } else if (status == HVD_OK) {
+        status = error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
+        if (op != NULL)
+            pool_op_give(engine, op);
+        if (ticket != NULL)
+            pool_ticket_give(engine, ticket);
+    }
+    pthread_mutex_unlock(&engine->submit_lock);
+    return status;
+}
+
 /* ---- the engine's end of the queue ---- */
 
-void queue_drain(struct engine *engine)
+static void collective_op(struct op *op)
+{
+    struct timeline *timeline = op->set->engine->timeline;
+    if (timeline_is_on(timeline))
+        timeline_submit(timeline, op->set->id, op->tensor->name, op->tensor->name_bytes,
+                        kind_negotiate_name(op->kind, op->reduce), op->submit_ns);
+    meter_submitted(op->set->engine, op);
+    negotiate_op(op->set, op);
+}
+
+void submit_drain(struct engine *engine)
 {
     if (atomic_load_explicit(&engine->queued, memory_order_acquire) == 0)
         return;
@@ -520,61 +745,18 @@ void queue_drain(struct engine *engine)
         struct op *next = op->next;
         atomic_fetch_sub(&engine->queued, 1);
         flight_note(engine->flight, engine->now_ns, FLIGHT_SUBMIT, op->set->id, op->kind,
-                    op->tensor->name);
-        negotiate_op(op->set, op);
+                    &op->tensor->flight_name);
+        if (op->kind == KIND_SEND || op->kind == KIND_RECV)
+            direct_op(engine, op);
+        else
+            collective_op(op);
         op = next;
     }
 }
 
-/* ---- handles ---- */
+/* ---- names are free again ---- */
 
-struct ticket *engine_ticket(struct engine *engine, hvd_handle_t handle)
-{
-    struct ticket *ticket = NULL;
-    pthread_mutex_lock(&engine->submit_lock);
-    if (handle > 0 && engine->ticket_capacity != 0)
-        ticket = engine->tickets[(uint64_t)handle & (engine->ticket_capacity - 1)];
-    if (ticket != NULL && ticket->handle != handle)
-        ticket = NULL;
-    pthread_mutex_unlock(&engine->submit_lock);
-    return ticket;
-}
-
-static void names_free(struct engine *engine, struct ticket *ticket)
-{
-    if (!ticket->is_name_held)
-        return;
-    ticket->is_name_held = false;
-    for (int32_t i = 0; i < ticket->count; i++) {
-        struct op *o = ticket->ops[i];
-        if (o->tensor == NULL || o->tensor->hold != ticket)
-            continue;
-        o->tensor->hold = NULL;
-        tensor_drop(engine, o->set, o->tensor);
-        o->tensor = NULL;
-    }
-}
-
-void engine_ticket_seen(struct engine *engine, struct ticket *ticket)
-{
-    if (!ticket->is_name_held)
-        return;
-    pthread_mutex_lock(&engine->submit_lock);
-    names_free(engine, ticket);
-    pthread_mutex_unlock(&engine->submit_lock);
-}
-
-void engine_ticket_release(struct engine *engine, struct ticket *ticket)
-{
-    pthread_mutex_lock(&engine->submit_lock);
-    names_free(engine, ticket);
-    for (int32_t i = 0; i < ticket->count; i++)
-        op_pool_free(engine, ticket->ops[i]);
-    ticket_pool_free(engine, ticket);
-    pthread_mutex_unlock(&engine->submit_lock);
-}
-
-/* Completion gives the name back, at once or by the PyTorch rule; called by complete.c. */
+/* On completion: frees the name, at once or by the PyTorch rule; called by complete.c. */
 void submit_name_done(struct engine *engine, struct op *op)
 {
     pthread_mutex_lock(&engine->submit_lock);
@@ -589,7 +771,7 @@ void submit_name_done(struct engine *engine, struct op *op)
         tensor->hold_until_ns = engine->now_ns + NAME_HOLD_NS;
     } else {
         op->tensor = NULL;
-        tensor_drop(engine, op->set, tensor);
+        submit_tensor_drop(engine, op->set, tensor);
     }
     pthread_mutex_unlock(&engine->submit_lock);
 }

@@ -1,46 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* timeline.c - see timeline.h.
  *
- * Events go into a ring under a small lock; the writer thread turns them into JSON and writes them
- * behind the last one, with the closing bracket, in one pwrite: the file is valid after every
- * write. When the ring is full the newest event waits for room, so nothing is lost. A directory
- * that vanishes or a full disk ends the trace with one message, never the job. */
+ * Events become records in the ring of struct trace (trace.h) under a small lock. When the ring is
+ * full, events are dropped and counted; a slot is reserved for the end of every bar whose beginning
+ * was recorded, so a trace with gaps is still balanced. */
 #include "engine/timeline.h"
 
-#include <fcntl.h>
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/map.h"
+#include "engine/trace.h"
 #include "horovod/hvd.h"
-
-#define RING       (1u << 16)
-#define TEXT_BYTES (64u << 10)
-#define NAP_NS     50000000
-#define EVENT_MAX  4096u
-
-enum record_kind {
-    RECORD_TENSOR,
-    RECORD_BEGIN,
-    RECORD_END,
-    RECORD_ARGS,
-    RECORD_RANK,
-    RECORD_CYCLE,
-    /* never in the ring: they become one of the others, or nothing */
-    RECORD_NEGOTIATE,
-    RECORD_AGREED
-};
-
-struct record {
-    enum record_kind kind;
-    int32_t pid;
-    int32_t rank;
-    int64_t time_us;
-    const char *activity; /* static */
-    char *text;           /* owned: a new tensor's name; args */
-};
 
 struct timeline {
     const struct os *os;
@@ -49,206 +23,61 @@ struct timeline {
     pthread_mutex_t lock;
     _Atomic bool is_on;
     _Atomic bool is_marking; /* read before the lock is taken */
-    bool is_stopping;
-    char path[1024];
-    int fd;
-    int64_t start_ns;
-    int64_t offset; /* of the closing bracket */
     struct map pids;
     int32_t next_pid;
-    struct record *ring;
-    _Atomic uint64_t head, tail; /* written by the writer; by whoever holds the lock */
-    _Atomic uint32_t word;       /* futex: events for the writer */
+    uint64_t open;     /* bars begun in the ring or the file: each reserves a slot for its end */
+    bool is_drop_told; /* in the log, of this trace */
+    struct identity identity;
+    struct trace *trace; /* NULL: none */
     void *thread;
-    char *out;
-    size_t out_used;
 };
 
 struct pid_entry { /* one tensor */
     int32_t pid;
-    int32_t depth; /* open bars of the execution */
+    int32_t depth;   /* open bars of the execution */
+    int32_t dropped; /* of those, the innermost ones that are not in the trace */
+    bool is_named;   /* its name is in the trace */
     bool is_negotiating;
     const char *deferred; /* a negotiation that begins when those are closed */
-    char key[];           /* the set's number, then the name */
+    size_t key_bytes;
+    char key[]; /* the set's number, then the name */
 };
-
-/* ---- the writer ---- */
-
-static void out_text(struct timeline *t, const char *text)
-{
-    size_t n = strlen(text);
-    if (t->out_used + n < TEXT_BYTES) {
-        memcpy(t->out + t->out_used, text, n);
-        t->out_used += n;
-    }
-}
-
-/* Bytes of the UTF-8 character that begins here; 0: none does. */
-static int utf8_bytes(const unsigned char *c)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    int n = *c < 0x80 ? 1 : *c >= 0xc2 && *c < 0xe0 ? 2 : *c >= 0xe0 && *c < 0xf0 ? 3 : 4;
-    if (n == 1)
-        return 1;
-    if (*c < 0xc2 || *c > 0xf4)
-        return 0;
-    uint32_t code = *c & (0xffu >> (n + 1));
-    for (int i = 1; i < n; i++) {
-        if ((c[i] & 0xc0) != 0x80)
-            return 0;
-        code = code << 6 | (c[i] & 0x3fu);
-    }
-    bool is_surrogate = code >= 0xd800 && code <= 0xdfff;
-    return code < least[n] || code > 0x10ffff || is_surrogate ? 0 : n;
-}
-
-/* A JSON string body: quotes, backslashes, control characters and what is no UTF-8 escaped. */
-static void out_escaped(struct timeline *t, const char *text)
-{
-    char piece[8];
-    for (const unsigned char *c = (const unsigned char *)text; *c != '\0';) {
-        int n = utf8_bytes(c);
-        if (n == 0)
-            snprintf(piece, sizeof piece, "\\ufffd");
-        else if (*c == '"' || *c == '\\')
-            snprintf(piece, sizeof piece, "\\%c", *c);
-        else if (*c < 0x20)
-            snprintf(piece, sizeof piece, "\\u%04x", *c);
-        else
-            snprintf(piece, sizeof piece, "%.*s", n, (const char *)c);
-        out_text(t, piece);
-        c += n > 0 ? n : 1;
-    }
-}
-
-static void out_tensor(struct timeline *t, const struct record *r)
-{
-    char text[160];
-    out_text(t, ",\n{\"name\": \"process_name\", \"ph\": \"M\", ");
-    snprintf(text, sizeof text, "\"pid\": %d, \"args\": {\"name\": \"", r->pid);
-    out_text(t, text);
-    out_escaped(t, r->text);
-    snprintf(text, sizeof text,
-             "\"}},\n{\"name\": \"process_sort_index\", \"ph\": \"M\", \"pid\": %d, \"args\": "
-             "{\"sort_index\": %d}}",
-             r->pid, r->pid);
-    out_text(t, text);
-}
-
-static void out_record(struct timeline *t, const struct record *r)
-{
-    char text[256];
-    switch (r->kind) {
-    case RECORD_TENSOR: out_tensor(t, r); return;
-    case RECORD_BEGIN:
-        snprintf(text, sizeof text,
-                 ",\n{\"ph\": \"B\", \"name\": \"%s\", \"ts\": %lld, \"pid\": %d}", r->activity,
-                 (long long)r->time_us, r->pid);
-        break;
-    case RECORD_END:
-        snprintf(text, sizeof text, ",\n{\"ph\": \"E\", \"ts\": %lld, \"pid\": %d}",
-                 (long long)r->time_us, r->pid);
-        break;
-    case RECORD_ARGS:
-        snprintf(text, sizeof text, ",\n{\"ph\": \"E\", \"ts\": %lld, \"pid\": %d, \"args\": %s}",
-                 (long long)r->time_us, r->pid, r->text);
-        break;
-    case RECORD_RANK:
-        snprintf(text, sizeof text,
-                 ",\n{\"ph\": \"X\", \"name\": \"%d\", \"ts\": %lld, \"pid\": %d, \"dur\": 0}",
-                 r->rank, (long long)r->time_us, r->pid);
-        break;
-    case RECORD_CYCLE:
-        snprintf(text, sizeof text,
-                 ",\n{\"ph\": \"i\", \"name\": \"CYCLE_START\", \"ts\": %lld, \"s\": \"g\"}",
-                 (long long)r->time_us);
-        break;
-    case RECORD_NEGOTIATE:
-    case RECORD_AGREED: return;
-    }
-    out_text(t, text);
-}
-
-static void write_out(struct timeline *t)
-{
-    if (t->out_used == 0 || t->fd < 0)
-        return;
-    size_t event_bytes = t->out_used;
-    out_text(t, "\n]\n");
-    size_t done = 0;
-    while (done < t->out_used) {
-        int64_t n = t->os->pwrite(t->os->ctx, t->fd, t->out + done, t->out_used - done,
-                                  t->offset + (int64_t)done);
-        if (n <= 0) {
-            LOG_AT(t->log, LOG_ERROR, "The timeline %s can't be written any more; it ends here.",
-                   t->path);
-            t->os->close(t->os->ctx, t->fd);
-            t->fd = -1;
-            atomic_store(&t->is_on, false);
-            break;
-        }
-        done += (size_t)n;
-    }
-    t->offset += (int64_t)event_bytes;
-    t->out_used = 0;
-}
-
-static bool drain(struct timeline *t)
-{
-    uint64_t head = atomic_load_explicit(&t->head, memory_order_relaxed);
-    uint64_t tail = atomic_load_explicit(&t->tail, memory_order_acquire);
-    bool has_any = head != tail;
-    for (; head != tail; head++) {
-        struct record *r = &t->ring[head % RING];
-        if (t->out_used + EVENT_MAX * 2 > TEXT_BYTES)
-            write_out(t);
-        out_record(t, r);
-        os_free(t->os, r->text);
-        r->text = NULL;
-        atomic_store_explicit(&t->head, head + 1, memory_order_release);
-    }
-    write_out(t);
-    return has_any;
-}
-
-static void *writer(void *arg)
-{
-    struct timeline *t = arg;
-    for (;;) {
-        uint32_t seen = atomic_load(&t->word);
-        pthread_mutex_lock(&t->lock);
-        bool is_stopping = t->is_stopping;
-        pthread_mutex_unlock(&t->lock);
-        if (drain(t))
-            continue;
-        if (is_stopping)
-            return NULL;
-        t->os->futex_wait(t->os->ctx, (const uint32_t *)&t->word, seen, NAP_NS);
-    }
-}
 
 /* ---- events ---- */
 
-/* Lock held; may let it go for a moment when the ring is full. */
-static void push(struct timeline *t, const struct record *record)
+/* Lock held. Puts a record into the ring if that leaves a slot for the end of each open bar and
+ * `spare` more; false: it was dropped, and its text is freed. */
+static bool push(struct timeline *t, const struct record *record, uint64_t spare)
 {
-    while (atomic_load_explicit(&t->tail, memory_order_relaxed) - atomic_load(&t->head) >= RING) {
-        pthread_mutex_unlock(&t->lock);
-        t->os->yield(t->os->ctx);
-        pthread_mutex_lock(&t->lock);
-        if (!atomic_load(&t->is_on)) {
-            os_free(t->os, record->text);
-            return;
-        }
+    struct trace *trace = t->trace;
+    uint64_t tail = atomic_load_explicit(&trace->tail, memory_order_relaxed);
+    uint64_t used = tail - atomic_load_explicit(&trace->head, memory_order_acquire);
+    if (used + t->open + spare >= TRACE_RING) {
+        atomic_fetch_add(&trace->dropped, 1);
+        atomic_fetch_add(&trace->dropped_all, 1);
+        os_free(t->os, record->text);
+        return false;
     }
-    uint64_t tail = atomic_load_explicit(&t->tail, memory_order_relaxed);
-    struct record *r = &t->ring[tail % RING];
+    struct record *r = &trace->ring[tail % TRACE_RING];
     *r = *record;
-    r->time_us = (os_now_ns(t->os) - t->start_ns) / 1000;
-    atomic_store_explicit(&t->tail, tail + 1, memory_order_release);
-    atomic_fetch_add(&t->word, 1);
+    r->time_us = (os_now_ns(t->os) - trace->start_ns) / 1000;
+    if (r->kind == RECORD_SUBMIT) /* may be before the trace began */
+        r->number = (r->number - trace->start_ns) / 1000;
+    atomic_store_explicit(&trace->tail, tail + 1, memory_order_release);
+    atomic_fetch_add(&trace->word, 1);
     if (((tail + 1) & 63) == 0)
-        t->os->futex_wake(t->os->ctx, (const uint32_t *)&t->word, 1);
+        t->os->futex_wake(t->os->ctx, (const uint32_t *)&trace->word, 1);
+    return true;
+}
+
+/* The end of a bar that is in the trace: its slot was reserved. */
+static void push_end(struct timeline *t, const struct record *record)
+{
+    assert(t->open > 0);
+    t->open--;
+    bool is_kept = push(t, record, 0);
+    assert(is_kept);
+    (void)is_kept;
 }
 
 static char *text_copy(const struct os *os, const char *text, size_t n)
@@ -265,6 +94,7 @@ static struct pid_entry *entry_make(struct timeline *t, const char *key, size_t 
     if (entry == NULL)
         return NULL;
     memcpy(entry->key, key, key_bytes);
+    entry->key_bytes = key_bytes;
     entry->pid = t->next_pid++;
     if (map_put(&t->pids, entry->key, key_bytes, entry) == 0)
         return entry;
@@ -272,37 +102,49 @@ static struct pid_entry *entry_make(struct timeline *t, const char *key, size_t 
     return NULL;
 }
 
-/* Lock held. A tensor of this file; its name is written with its first event. NULL: no memory. */
+/* Lock held. A tensor of this file. NULL: no memory. */
 static struct pid_entry *entry_of(struct timeline *t, int32_t set, const char *tensor, size_t n)
 {
-    char key[sizeof set + HVD_NAME_MAX], label[HVD_NAME_MAX + 40];
+    char key[sizeof set + HVD_NAME_MAX];
     n = n < HVD_NAME_MAX ? n : HVD_NAME_MAX - 1;
     memcpy(key, &set, sizeof set);
     memcpy(key + sizeof set, tensor, n);
     struct pid_entry *entry = map_get(&t->pids, key, sizeof set + n);
-    if (entry != NULL)
-        return entry;
-    entry = entry_make(t, key, sizeof set + n);
-    if (entry == NULL)
-        return NULL;
-    if (set == HVD_PROCESS_SET_GLOBAL)
-        snprintf(label, sizeof label, "%.*s", (int)n, tensor);
-    else
-        snprintf(label, sizeof label, "%.*s (process set %d)", (int)n, tensor, set);
-    char *name = text_copy(t->os, label, strlen(label));
-    if (name != NULL)
-        push(t, &(struct record){.kind = RECORD_TENSOR, .pid = entry->pid, .text = name});
-    return entry;
+    return entry != NULL ? entry : entry_make(t, key, sizeof set + n);
 }
 
-static void bar_begin(struct timeline *t, const struct pid_entry *e, const char *activity)
+/* The name of a tensor is written before its first bar. */
+static bool name_put(struct timeline *t, struct pid_entry *e)
 {
-    push(t, &(struct record){.kind = RECORD_BEGIN, .pid = e->pid, .activity = activity});
+    char label[HVD_NAME_MAX + 40];
+    int32_t set;
+    int n = (int)(e->key_bytes - sizeof set);
+    memcpy(&set, e->key, sizeof set);
+    if (set == HVD_PROCESS_SET_GLOBAL)
+        snprintf(label, sizeof label, "%.*s", n, e->key + sizeof set);
+    else
+        snprintf(label, sizeof label, "%.*s (process set %d)", n, e->key + sizeof set, set);
+    char *name = text_copy(t->os, label, strlen(label));
+    e->is_named = name != NULL &&
+                  push(t, &(struct record){.kind = RECORD_TENSOR, .pid = e->pid, .text = name}, 2);
+    return e->is_named;
+}
+
+static bool bar_begin(struct timeline *t, struct pid_entry *e, const char *activity, int64_t number)
+{
+    struct record record = {
+        .kind = RECORD_BEGIN, .pid = e->pid, .activity = activity, .number = number};
+    if (!e->is_named && !name_put(t, e))
+        return false;
+    if (!push(t, &record, 1))
+        return false;
+    t->open++;
+    return true;
 }
 
 static void bar_end(struct timeline *t, const struct pid_entry *e)
 {
-    push(t, &(struct record){.kind = RECORD_END, .pid = e->pid});
+    push_end(t, &(struct record){.kind = RECORD_END, .pid = e->pid});
 }
 
 static void negotiation_end(struct timeline *t, struct pid_entry *e)
@@ -316,17 +158,16 @@ static void negotiation_end(struct timeline *t, struct pid_entry *e)
 static void negotiation_begin(struct timeline *t, struct pid_entry *e, const char *activity)
 {
     if (e->is_negotiating)
-        return; /* announced anew: it still goes on */
+        return; /* announced again: it continues */
     if (e->depth > 0) {
         e->deferred = activity;
         return;
     }
     e->deferred = NULL;
-    e->is_negotiating = true;
-    bar_begin(t, e, activity);
+    e->is_negotiating = bar_begin(t, e, activity, 0);
 }
 
-/* Lock held. What the record does to the tensor's bars; its text is owned here. */
+/* Lock held. Applies the record to the tensor's bars; owns its text. */
 static void entry_event(struct timeline *t, struct pid_entry *e, struct record record)
 {
     record.pid = e->pid;
@@ -335,34 +176,66 @@ static void entry_event(struct timeline *t, struct pid_entry *e, struct record r
     case RECORD_AGREED: negotiation_end(t, e); return;
     case RECORD_RANK:
         if (e->is_negotiating)
-            push(t, &record);
+            push(t, &record, 0);
+        return;
+    case RECORD_SUBMIT:
+        negotiation_begin(t, e, record.activity);
+        if (t->identity.size > 0 && (e->is_named || name_put(t, e)))
+            push(t, &record, 0);
         return;
     case RECORD_BEGIN:
         if (e->is_negotiating)
             negotiation_end(t, e);
         e->depth++;
-        push(t, &record);
+        if (e->dropped > 0 || !bar_begin(t, e, record.activity, record.number))
+            e->dropped++; /* with all that it holds */
         return;
     case RECORD_END:
     case RECORD_ARGS:
-        if (e->depth == 0) {
+        if (e->depth == 0 || e->dropped > 0) {
             os_free(t->os, record.text);
-            return;
+            e->dropped -= e->dropped > 0;
+            e->depth -= e->depth > 0;
+        } else {
+            push_end(t, &record);
+            e->depth--;
         }
-        push(t, &record);
-        if (--e->depth == 0 && e->deferred != NULL)
+        if (e->depth == 0 && e->deferred != NULL)
             negotiation_begin(t, e, e->deferred);
         return;
     case RECORD_TENSOR:
+    case RECORD_CLOCK:
     case RECORD_CYCLE: return;
     }
+}
+
+/* Lock held. Is there a trace to write to? The outcome of opening it is logged here and at its end,
+ * never by the writer, which may outlive the log. */
+static bool trace_is_on(struct timeline *t)
+{
+    if (!atomic_load(&t->is_on))
+        return false;
+    if (atomic_load(&t->trace->is_broken)) {
+        LOG_AT(t->log, LOG_ERROR, "The timeline %s can't be written any more; it ends here.",
+               t->trace->path);
+        atomic_store(&t->is_on, false);
+        return false;
+    }
+    if (!t->is_drop_told && atomic_load(&t->trace->dropped_all) > 0) {
+        t->is_drop_told = true;
+        LOG_AT(t->log, LOG_WARNING,
+               "The timeline %s can't be written as fast as events come; some are dropped, and "
+               "counted there as DROPPED_EVENTS.",
+               t->trace->path);
+    }
+    return true;
 }
 
 static void event(struct timeline *t, int32_t set, const char *tensor, size_t n,
                   struct record record)
 {
     pthread_mutex_lock(&t->lock);
-    struct pid_entry *e = atomic_load(&t->is_on) ? entry_of(t, set, tensor, n) : NULL;
+    struct pid_entry *e = trace_is_on(t) ? entry_of(t, set, tensor, n) : NULL;
     if (e != NULL)
         entry_event(t, e, record);
     else
@@ -373,6 +246,15 @@ static void event(struct timeline *t, int32_t set, const char *tensor, size_t n,
 bool timeline_is_on(const struct timeline *t)
 {
     return t != NULL && atomic_load_explicit(&t->is_on, memory_order_relaxed);
+}
+
+void timeline_submit(struct timeline *t, int32_t set, const char *tensor, size_t n,
+                     const char *activity, int64_t submit_ns)
+{
+    if (!timeline_is_on(t))
+        return;
+    event(t, set, tensor, n,
+          (struct record){.kind = RECORD_SUBMIT, .activity = activity, .number = submit_ns});
 }
 
 void timeline_negotiate_begin(struct timeline *t, int32_t set, const char *tensor, size_t n,
@@ -386,6 +268,16 @@ void timeline_negotiate_end(struct timeline *t, int32_t set, const char *tensor,
 {
     if (timeline_is_on(t))
         event(t, set, tensor, n, (struct record){.kind = RECORD_AGREED});
+}
+
+void timeline_batch(struct timeline *t, int32_t set, const char *tensor, size_t n,
+                    const char *activity, uint64_t number)
+{
+    if (!timeline_is_on(t))
+        return;
+    int64_t shown = t->identity.size > 0 ? (int64_t)number : 0;
+    event(t, set, tensor, n,
+          (struct record){.kind = RECORD_BEGIN, .activity = activity, .number = shown});
 }
 
 void timeline_begin(struct timeline *t, int32_t set, const char *tensor, size_t n,
@@ -420,17 +312,33 @@ void timeline_rank_ready(struct timeline *t, int32_t set, const char *tensor, si
         event(t, set, tensor, n, (struct record){.kind = RECORD_RANK, .rank = rank});
 }
 
+void timeline_clock(struct timeline *t, int64_t at_ns, int64_t offset_ns, int64_t error_ns)
+{
+    if (!timeline_is_on(t))
+        return;
+    char text[120];
+    snprintf(text, sizeof text, "{\"at_ns\": %lld, \"offset_ns\": %lld, \"error_ns\": %lld}",
+             (long long)at_ns, (long long)offset_ns, (long long)error_ns);
+    char *copy = text_copy(t->os, text, strlen(text));
+    pthread_mutex_lock(&t->lock);
+    if (copy != NULL && trace_is_on(t))
+        push(t, &(struct record){.kind = RECORD_CLOCK, .text = copy}, 0);
+    else
+        os_free(t->os, copy);
+    pthread_mutex_unlock(&t->lock);
+}
+
 void timeline_cycle(struct timeline *t)
 {
     if (!timeline_is_on(t) || !t->is_marking)
         return;
     pthread_mutex_lock(&t->lock);
-    if (atomic_load(&t->is_on))
-        push(t, &(struct record){.kind = RECORD_CYCLE});
+    if (trace_is_on(t))
+        push(t, &(struct record){.kind = RECORD_CYCLE}, 0);
     pthread_mutex_unlock(&t->lock);
 }
 
-/* ---- life ---- */
+/* ---- create and destroy ---- */
 
 struct timeline *timeline_create(const struct os *os, const struct log *log)
 {
@@ -439,57 +347,74 @@ struct timeline *timeline_create(const struct os *os, const struct log *log)
         return NULL;
     t->os = os;
     t->log = log;
-    t->fd = -1;
     pthread_mutex_init(&t->life, NULL);
     pthread_mutex_init(&t->lock, NULL);
     map_init(&t->pids, os);
     return t;
 }
 
-static hvd_status_t begin_file(struct timeline *t, const char *path, struct error *error)
+void timeline_identify(struct timeline *t, int32_t rank, int32_t size, const char *host)
 {
-    t->fd = t->os->open(t->os->ctx, path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    if (t->fd < 0) {
-        hvd_status_t status =
-            error_set_os(error, t->fd, "The timeline %s could not be opened", path);
-        LOG_AT(t->log, LOG_ERROR, "%s; the job goes on without it.", error->text);
-        return status;
-    }
-    snprintf(t->path, sizeof t->path, "%s", path);
-    int n = snprintf(t->out, TEXT_BYTES,
-                     "[\n{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": 0, \"args\": "
-                     "{\"start_time_since_epoch_in_micros\": "
-                     "%lld}},\n{\"name\": \"process_sort_index\", \"ph\": \"M\", \"pid\": 0, "
-                     "\"args\": {\"sort_index\": 0}}",
-                     (long long)t->os->wall_us(t->os->ctx));
-    t->out_used = (size_t)n;
-    t->offset = 0;
-    t->start_ns = os_now_ns(t->os);
-    t->next_pid = 1;
-    write_out(t);
-    return HVD_OK;
+    t->identity = (struct identity){.rank = rank, .size = size};
+    snprintf(t->identity.host, sizeof t->identity.host, "%.63s", host);
+}
+
+bool timeline_path(const char *path, int32_t rank, char *ret_path, size_t bytes)
+{
+    int n = rank == 0 ? snprintf(ret_path, bytes, "%s", path)
+                      : snprintf(ret_path, bytes, "%s.rank%d", path, rank);
+    return n >= 0 && (size_t)n < bytes;
+}
+
+/* The writer exits by itself, now or when its system call returns. */
+static void writer_leave(struct timeline *t, bool is_ending)
+{
+    if (is_ending)
+        t->os->thread_join(t->os->ctx, t->thread);
+    else
+        t->os->thread_detach(t->os->ctx, t->thread);
+    t->thread = NULL;
+    trace_release(t->trace);
+    t->trace = NULL;
+}
+
+static hvd_status_t open_failed(struct timeline *t, const char *path, struct error *error)
+{
+    bool is_ending = atomic_load(&t->trace->phase) == TRACE_REFUSED;
+    hvd_status_t status =
+        is_ending
+            ? error_set_os(error, t->trace->open_errno, "The timeline %s could not be opened%s",
+                           path, os_create_hint(t->trace->open_errno))
+            : error_set(error, HVD_ERR_TIMEOUT,
+                        "The timeline %s could not be opened within %d s: its file system does not "
+                        "answer",
+                        path, (int)(TRACE_WAIT_NS / 1000000000));
+    LOG_AT(t->log, LOG_ERROR, "%s; the job continues without it.", error->text);
+    atomic_store(&t->trace->is_stopping, true);
+    writer_leave(t, is_ending);
+    return status;
 }
 
 static hvd_status_t start(struct timeline *t, const char *path, bool is_marking_cycles,
                           struct error *error)
 {
-    if (t->ring == NULL)
-        t->ring = os_alloc(t->os, RING * sizeof *t->ring);
-    if (t->out == NULL)
-        t->out = os_alloc(t->os, TEXT_BYTES);
-    if (t->ring == NULL || t->out == NULL)
+    t->trace = trace_create(t->os, path, &t->identity);
+    if (t->trace == NULL)
         return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory for the timeline.");
-    hvd_status_t status = begin_file(t, path, error);
-    if (status != HVD_OK)
-        return status;
     t->is_marking = is_marking_cycles;
-    t->is_stopping = false;
-    int started = t->os->thread_start(t->os->ctx, writer, t, "horovod-trace", &t->thread);
+    t->is_drop_told = false;
+    t->next_pid = 1;
+    t->open = 0;
+    int started =
+        t->os->thread_start(t->os->ctx, trace_writer, t->trace, "horovod-trace", &t->thread);
     if (started < 0) {
-        t->os->close(t->os->ctx, t->fd);
-        t->fd = -1;
+        trace_release(t->trace); /* also for the writer */
+        trace_release(t->trace);
+        t->trace = NULL;
         return error_set_os(error, started, "Could not start the timeline's thread");
     }
+    if (!trace_wait(t->trace, TRACE_OPENING) || atomic_load(&t->trace->phase) == TRACE_REFUSED)
+        return open_failed(t, path, error);
     atomic_store(&t->is_on, true);
     return HVD_OK;
 }
@@ -509,28 +434,44 @@ static void bars_close(struct timeline *t)
     size_t cursor = 0;
     for (struct pid_entry *e; (e = map_next(&t->pids, &cursor)) != NULL;) {
         negotiation_end(t, e);
-        for (; e->depth > 0; e->depth--)
+        for (; e->depth > e->dropped; e->depth--)
             bar_end(t, e);
     }
+    assert(t->open == 0);
+}
+
+static void stop_log(const struct timeline *t, bool was_on, bool is_ended)
+{
+    unsigned long long dropped = atomic_load(&t->trace->dropped_all);
+    if (!is_ended)
+        LOG_AT(t->log, LOG_ERROR,
+               "The file system of the timeline %s does not answer; its last events are lost.",
+               t->trace->path);
+    else if (was_on && atomic_load(&t->trace->is_broken))
+        LOG_AT(t->log, LOG_ERROR, "The timeline %s can't be written any more; it ends here.",
+               t->trace->path);
+    if (dropped > 0)
+        LOG_AT(t->log, LOG_WARNING, "%llu events of the timeline %s were dropped.", dropped,
+               t->trace->path);
 }
 
 static void stop(struct timeline *t)
 {
-    if (t->thread == NULL)
+    struct trace *trace = t->trace;
+    if (trace == NULL)
         return;
     pthread_mutex_lock(&t->lock);
-    if (atomic_load(&t->is_on))
+    bool was_on = atomic_load(&t->is_on);
+    if (was_on)
         bars_close(t);
     atomic_store(&t->is_on, false);
-    t->is_stopping = true;
+    atomic_store(&trace->is_stopping, true);
     pthread_mutex_unlock(&t->lock);
-    atomic_fetch_add(&t->word, 1);
-    t->os->futex_wake(t->os->ctx, (const uint32_t *)&t->word, 1);
-    t->os->thread_join(t->os->ctx, t->thread);
-    t->thread = NULL;
-    if (t->fd >= 0)
-        t->os->close(t->os->ctx, t->fd);
-    t->fd = -1;
+    atomic_fetch_add(&trace->word, 1);
+    t->os->futex_wake(t->os->ctx, (const uint32_t *)&trace->word, 1);
+    bool is_ended = trace_wait(trace, TRACE_OPEN);
+    stop_log(t, was_on, is_ended);
+    writer_leave(t, is_ended);
     pids_clear(t);
 }
 
@@ -539,7 +480,7 @@ hvd_status_t timeline_start(struct timeline *t, const char *path, bool is_markin
 {
     hvd_status_t status = HVD_OK;
     pthread_mutex_lock(&t->life);
-    if (!timeline_is_on(t) || strcmp(t->path, path) != 0) {
+    if (!timeline_is_on(t) || strcmp(t->trace->path, path) != 0) {
         stop(t);
         status = start(t, path, is_marking_cycles, error);
     }
@@ -562,7 +503,5 @@ void timeline_destroy(struct timeline *t)
     map_destroy(&t->pids);
     pthread_mutex_destroy(&t->lock);
     pthread_mutex_destroy(&t->life);
-    os_free(t->os, t->ring);
-    os_free(t->os, t->out);
     os_free(t->os, t);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* isa.c - asks the CPU once what it can do; reduce_force_isa() overrules it in tests.
+/* isa.c - queries the CPU's instruction sets once; reduce_force_isa() overrides it in tests.
  *
  * CPUID is read directly because the compilers' own feature tests need run-time libraries that not
  * every tool chain ships.
  *
- * Thread: any; two threads that ask first at the same time find the same answer.
- * Start reading at isa_kernels_best(). */
+ * Thread: any; two threads that query first at the same time get the same result. Start reading at
+ * isa_kernels_best(). */
 #include "reduce/isa.h"
 
 #include <stdatomic.h>
@@ -62,7 +62,7 @@ static const struct reduce_kernels *built_kernels(enum reduce_isa isa)
 
 /* Both are found once: CPUID traps in a virtual machine and costs more than a small reduction. */
 static _Atomic(const struct reduce_kernels *) chosen_kernels;
-static _Atomic uint32_t usable_isas; /* bit per instruction set; 0: not asked yet */
+static _Atomic uint32_t usable_isas; /* bit per instruction set; 0: not queried yet */
 
 static uint32_t find_usable_isas(void)
 {

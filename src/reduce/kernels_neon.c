@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels_neon.c - the kernels for 64-bit ARM, where NEON and float16 conversion are always there.
+/* kernels_neon.c - the kernels for 64-bit ARM, which always has NEON and float16 conversion.
  *
  * Thread: any.  Owner: a constant table.  Start reading at isa.inc. */
 #include "reduce/kernels.h"

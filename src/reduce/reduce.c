@@ -2,8 +2,8 @@
 /* reduce.c - from a job to the kernels: which row of the table, and the scaling of integers.
  *
  * Floats are scaled inside the kernel. Integers are scaled in double and truncated, one source at a
- * time, so they are worked through in blocks that stay in the first-level cache: scale a source
- * into scratch, fold it into the accumulator, scale that, copy it to the targets.
+ * time, so they are processed in blocks that stay in the L1 cache: scale a source into scratch,
+ * fold it into the accumulator, scale that, copy it to the targets.
  *
  * Thread: any.  Owner: no state; scratch is on the stack.  Invariant: all sources of a block are
  * read before its first target is written.  Start reading at reduce_run(). */
@@ -17,25 +17,6 @@
 #include "reduce/scale.h"
 
 #define BLOCK_BYTES 4096 /* accumulator and one scaled source: a quarter of a 32 KiB cache */
-
-static size_t element_bytes(hvd_dtype_t dtype)
-{
-    switch (dtype) {
-    case HVD_UINT8:
-    case HVD_INT8:
-    case HVD_BOOL: return 1;
-    case HVD_UINT16:
-    case HVD_INT16:
-    case HVD_FLOAT16:
-    case HVD_BFLOAT16: return 2;
-    case HVD_INT32:
-    case HVD_FLOAT32: return 4;
-    case HVD_INT64:
-    case HVD_FLOAT64: return 8;
-    case HVD_DTYPE_COUNT: break;
-    }
-    return 0;
-}
 
 static bool is_float(hvd_dtype_t dtype)
 {
@@ -64,7 +45,7 @@ static enum reduce_kernel_op kernel_op(hvd_reduce_t op)
 
 hvd_status_t reduce_check(hvd_dtype_t dtype, hvd_reduce_t op, double prescale, double postscale)
 {
-    if (element_bytes(dtype) == 0 || kernel_op(op) == REDUCE_KERNEL_OP_COUNT)
+    if (hvd_dtype_bytes(dtype) == 0 || kernel_op(op) == REDUCE_KERNEL_OP_COUNT)
         return HVD_ERR_UNSUPPORTED;
     if (is_one(prescale) && is_one(postscale))
         return HVD_OK;
@@ -116,7 +97,7 @@ static void fold(const struct reduce_kernels *kernels, const struct reduce_job *
 static void reduce_scaled_integers(const struct reduce_kernels *kernels,
                                    const struct reduce_job *job)
 {
-    const size_t bytes = element_bytes(job->dtype), block_count = BLOCK_BYTES / bytes;
+    const size_t bytes = hvd_dtype_bytes(job->dtype), block_count = BLOCK_BYTES / bytes;
     const bool has_pre = !is_one(job->prescale), has_post = !is_one(job->postscale);
     _Alignas(64) unsigned char sum[BLOCK_BYTES], scaled[BLOCK_BYTES];
 
@@ -149,7 +130,7 @@ static void run_with(const struct reduce_kernels *kernels, const struct reduce_j
         return;
     if (!has_pre && !has_post && job->source_count == 1)
         copy_to_targets(job->sources[0], job->targets, job->target_count, 0,
-                        job->count * element_bytes(job->dtype));
+                        job->count * hvd_dtype_bytes(job->dtype));
     else if (!has_pre && !has_post)
         reduce_plain(kernels, job, REDUCE_KERNEL_PLAIN);
     else if (is_float(job->dtype))
@@ -169,20 +150,51 @@ void reduce_run_isa(enum reduce_isa isa, const struct reduce_job *job)
     run_with(kernels ? kernels : isa_kernels_best(), job);
 }
 
-void reduce_scale(hvd_dtype_t dtype, void *data, size_t count, double factor)
+void reduce_copy(hvd_dtype_t dtype, const void *from, void *to, size_t count, double factor)
 {
-    const void *sources[1] = {data};
-    void *targets[1] = {data};
     const struct reduce_job job = {
         .dtype = dtype,
         .op = HVD_SUM,
         .prescale = 1.0,
         .postscale = factor,
-        .sources = sources,
+        .sources = &from,
         .source_count = 1,
-        .targets = targets,
+        .targets = &to,
         .target_count = 1,
         .count = count,
     };
     reduce_run(&job);
+}
+
+void reduce_scale(hvd_dtype_t dtype, void *data, size_t count, double factor)
+{
+    reduce_copy(dtype, data, data, count, factor);
+}
+
+/* --- float16 where sums must not overflow on their way --- */
+
+void reduce_widen(const void *halves, size_t count, double factor, float *ret_floats)
+{
+    isa_kernels_best()->widen_f16(halves, count, ret_floats);
+    if (factor != 1.0)
+        reduce_scale(HVD_FLOAT32, ret_floats, count, factor);
+}
+
+void reduce_narrow(const float *floats, size_t count, void *ret_halves)
+{
+    isa_kernels_best()->narrow_f16(floats, count, ret_halves);
+}
+
+bool reduce_is_finite(const void *halves, size_t count)
+{
+    const uint16_t *bits = halves;
+    uint16_t any = 0;
+    for (size_t i = 0; i < count; i++) /* an exponent of all ones carries into the sign */
+        any |= (uint16_t)((bits[i] & 0x7fff) + 0x0400);
+    return (any & 0x8000) == 0;
+}
+
+bool reduce_needs_width(hvd_dtype_t dtype, hvd_reduce_t op, double postscale)
+{
+    return dtype == HVD_FLOAT16 && op == HVD_SUM && postscale > -1.0 && postscale < 1.0;
 }

@@ -8,9 +8,9 @@
  * int32/int64/int8/uint8 multiply in double and truncate toward zero, after prescale (each source)
  * and again after postscale; other types refuse scaling. Integers wrap around; bool: SUM and MAX
  * are or, PRODUCT and MIN are and. HVD_AVERAGE is SUM here: the caller folds 1/n into postscale.
- * HVD_ADASUM is not a kernel op. A scaled integer that does not fit ends at the nearest limit of
- * its type, NaN at 0. MIN and MAX give NaN if any source is NaN. All instruction sets give the same
- * bits; only which of several NaNs comes out of an addition or multiplication is left open.
+ * HVD_ADASUM is not a kernel op. Scaled integers are clamped to the range of their type, NaN
+ * becomes 0. MIN and MAX give NaN if any source is NaN. All instruction sets give the same bits;
+ * only which of several NaNs results from an addition or multiplication is unspecified.
  *
  * Thread: any.  Blocks: never.  No alignment is assumed.  Sources and destinations may be the same
  * buffer (exactly) but may not overlap otherwise.  Start reading at reduce_run(). */
@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "horovod/hvd.h"
 
@@ -48,6 +49,25 @@ bool reduce_has_isa(enum reduce_isa isa);
 const char *reduce_isa_name(enum reduce_isa isa);
 void reduce_force_isa(enum reduce_isa isa); /* tests */
 
+/* target = (left op right) * postscale; the target may be one of the two. */
+static inline void reduce_two(hvd_dtype_t dtype, hvd_reduce_t op, const void *left,
+                              const void *right, void *target, size_t count, double postscale)
+{
+    const void *sources[2] = {left, right};
+    const struct reduce_job job = {.dtype = dtype,
+                                   .op = op,
+                                   .prescale = 1.0,
+                                   .postscale = postscale,
+                                   .sources = sources,
+                                   .source_count = 2,
+                                   .targets = &target,
+                                   .target_count = 1,
+                                   .count = count};
+    reduce_run(&job);
+}
+
+/* to = from * factor by the same rules; both may be the same. */
+void reduce_copy(hvd_dtype_t dtype, const void *from, void *to, size_t count, double factor);
 /* x *= factor in place by the same rules. */
 void reduce_scale(hvd_dtype_t dtype, void *data, size_t count, double factor);
 
@@ -57,6 +77,28 @@ void reduce_adasum_dots(hvd_dtype_t dtype, const void *a, const void *b, size_t 
                         double ret_dots[3]);
 void reduce_adasum_combine(hvd_dtype_t dtype, void *a, const void *b, size_t count, double ca,
                            double cb);
+
+/* float16 to float32 and back, times `factor`; and are all of them finite? */
+void reduce_widen(const void *halves, size_t count, double factor, float *ret_floats);
+void reduce_narrow(const float *floats, size_t count, void *ret_halves);
+bool reduce_is_finite(const void *halves, size_t count);
+/* Can a result be finite although an intermediate float16 sum is not? */
+bool reduce_needs_width(hvd_dtype_t dtype, hvd_reduce_t op, double postscale);
+
+/* A float and its bits. */
+static inline float reduce_float_of(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline uint32_t reduce_bits_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
 
 /* Conversions used by tests and by wire compression. */
 float reduce_half_to_float(uint16_t half);

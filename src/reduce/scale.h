@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scale.h - integers times a factor, in double, truncated toward zero.
  *
- * What does not fit the type ends at its nearest limit, NaN becomes 0: the same on every machine,
- * where a plain C conversion would be undefined.
+ * Values out of range of the type are clamped, NaN becomes 0: the same on every machine, whereas a
+ * plain C conversion would be undefined.
  *
  * Thread: any.  Owner: none, no state. */
 #ifndef HVD_REDUCE_SCALE_H

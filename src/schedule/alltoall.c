@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* alltoall.c - everyone has something for everyone: in round k rank r sends to r + k and receives
- * from r - k. Rounds are dealt out to a few channels, so that some are under way at a time without
- * all senders falling upon one receiver.
+/* alltoall.c - every rank has data for every other: in round k rank r sends to r + k and receives
+ * from r - k. Rounds are distributed over a few channels, so that several are in progress at a time
+ * without all senders sending to one receiver.
  *
  * Thread: any (pure).  Start reading at schedule_alltoall(). */
 #include "schedule/build.h"
@@ -30,10 +30,7 @@ hvd_status_t schedule_alltoall(struct schedule *s, const struct alltoall_shape *
                          rank, (unsigned long long)shape->send_counts[rank],
                          (unsigned long long)shape->recv_counts[rank]);
     struct build b = {.s = s, .size = n, .rank = rank, .element_bytes = 1};
-    s->step_count = 0;
-    s->scratch_count = 0;
-    s->channels = 1;
-    s->algorithm = SCHEDULE_AUTO;
+    build_begin(&b, 0, SCHEDULE_AUTO);
     for (int32_t i = 0; i < n; i++)
         if (s->scratch_count < shape->send_offsets[i] + shape->send_counts[i])
             s->scratch_count = shape->send_offsets[i] + shape->send_counts[i];
@@ -47,5 +44,5 @@ hvd_status_t schedule_alltoall(struct schedule *s, const struct alltoall_shape *
                                          .source = shape->send_offsets[rank],
                                          .count = shape->send_counts[rank]});
     }
-    return b.status == HVD_OK ? HVD_OK : error_set(error, b.status, "no memory for a schedule");
+    return build_end(&b, error);
 }

@@ -72,10 +72,7 @@ hvd_status_t schedule_broadcast(struct schedule *s, uint64_t count, size_t eleme
     bool is_small = bytes <= SMALL_BYTES || n == 2;
     int32_t channels = is_small ? 1 : build_channel_count(bytes, topology->channels);
 
-    s->step_count = 0;
-    s->scratch_count = 0;
-    s->channels = 1;
-    s->algorithm = SCHEDULE_AUTO;
+    build_begin(&b, 0, SCHEDULE_AUTO);
     for (int32_t c = 0; n > 1 && c < channels; c++) {
         struct slice slice = build_slice(count, (uint64_t)channels, (uint64_t)c, element_bytes);
         b.base = slice.offset;
@@ -85,5 +82,5 @@ hvd_status_t schedule_broadcast(struct schedule *s, uint64_t count, size_t eleme
         if (!is_small)
             build_around(&b, root, v);
     }
-    return b.status == HVD_OK ? HVD_OK : error_set(error, b.status, "no memory for a schedule");
+    return build_end(&b, error);
 }

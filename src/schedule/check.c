@@ -2,23 +2,25 @@
 /* check.c - proves schedules by running all ranks symbolically.
  *
  * Values: every input element is a random 64-bit number; reductions add modulo 2^64, so a result
- * equals the sum of all inputs only if it holds each of them exactly once (but for a chance of
- * 2^-64). Beside the sum every element carries a hash whose combination neither commutes nor
- * associates: all ranks must end with equal hashes, which means that floating point gives the same
- * bits everywhere. A final reduction multiplies, so folding postscale in twice or never shows.
+ * equals the sum of all inputs only if it contains each of them exactly once (except with
+ * probability 2^-64). Besides the sum every element carries a hash whose combination neither
+ * commutes nor associates: all ranks must have equal hashes at the end, which means that floating
+ * point gives the same bits everywhere. A final reduction multiplies, so folding postscale in twice
+ * or never is detected.
  *
- * Transfers are rendezvous: a send ends only when its receive is posted. What runs here therefore
- * needs no buffering anywhere. A seeded random choice among the channels that can run gives the
- * interleaving; nothing left to run before the end is a deadlock, reported with a step that waits.
+ * Transfers are rendezvous: a send completes only when its receive is posted. A schedule that
+ * passes therefore needs no buffering anywhere. A seeded random choice among the channels that can
+ * run gives the interleaving; if nothing can run before the end, it is a deadlock, reported with a
+ * step that waits.
  *
  * Races: (1) the steps of an open run, and steps of different channels between two waves, may not
- * write what another reads or writes. (2) Between ranks of a host order comes from waves alone: an
- * access before PUBLISH p is ordered before an access after AWAIT p, and no other. Every element
- * remembers its last write and latest reads with the number of the next publish of who did it; an
- * access by another rank must come after it has awaited that number.
+ * write what another reads or writes. (2) Between ranks on a machine, order comes from waves alone:
+ * an access before PUBLISH p is ordered before an access after AWAIT p, and no other. Every element
+ * remembers its last write and latest reads with the number of the accessing rank's next publish;
+ * an access by another rank must come after it has awaited that number.
  *
- * The collective is run several times back to back, inputs filled in by each rank as soon as it
- * has its result, so that leftovers of one run that disturb the next show too.
+ * The collective is run several times back to back, and each rank fills in new inputs as soon as it
+ * has its result, so that leftovers of one run that disturb the next are detected too.
  *
  * Thread: any.  Owner: the caller's stack.  Start reading at schedule_prove(). */
 #include "schedule/check.h"
@@ -164,10 +166,7 @@ static const char *kind_name(enum step_kind kind)
     case STEP_PUBLISH: return "publish";
     case STEP_AWAIT: return "await";
     case STEP_REDUCE_HOST: return "reduce_host";
-    case STEP_REDUCE_ALL: return "reduce_all";
     case STEP_SPREAD: return "spread";
-    case STEP_REDUCE_TEMP: return "reduce_temp";
-    case STEP_REDUCE_TEMP_ALL: return "reduce_temp_all";
     }
     return "unknown";
 }
@@ -365,7 +364,7 @@ static bool is_same_region(const struct step *a, const struct step *b)
     return a->offset == b->offset && a->count == b->count;
 }
 
-/* Is a send of the region that `f` reduces into still on its way out of the same run? */
+/* Is a send of the region that `f` reduces into still in progress in the same run? */
 static bool is_blocked(const struct prover *p, const struct flight *f)
 {
     const struct thread *t = &p->threads[f->thread];
@@ -420,7 +419,7 @@ static hvd_status_t arrive(struct prover *p, struct flight *f, const struct valu
     return HVD_OK;
 }
 
-/* A send has left: what was held back for it may be reduced now. */
+/* A send has completed: what was held back for it may be reduced now. */
 static void release_held(struct prover *p, const struct flight *sent)
 {
     const struct thread *t = &p->threads[sent->thread];
@@ -585,7 +584,7 @@ static hvd_status_t run_channel(struct prover *p, int32_t thread)
 
 /* ---- waves ---- */
 
-/* The wave that host `h` was waiting for is complete: who waits for it goes on. */
+/* The wave that machine `h` was waiting for is complete: ranks that wait for it continue. */
 static void wave_complete(struct prover *p, int32_t h)
 {
     struct host *host = &p->hosts[h];
@@ -631,26 +630,10 @@ static hvd_status_t run_await(struct prover *p, int32_t rank, const struct step 
     return HVD_OK;
 }
 
-/* A memory of all ranks as rank `rank` sees it in the current collective. */
-struct view {
-    struct value *values;
-    struct mark *marks;
-    uint64_t stride, first; /* element 0 of rank r's is r * stride + first */
-    uint64_t limit;
-};
-
-static struct view view_of(const struct prover *p, int32_t rank, bool is_scratch, uint64_t offset)
+/* Where a step's elements are in the WORK of `rank`. */
+static uint64_t work_at(const struct prover *p, const struct step *step, int32_t rank)
 {
-    uint64_t area = (uint64_t)p->runners[rank].round & 1;
-    if (is_scratch)
-        return (struct view){p->scratch, p->scratch_marks, 2 * p->scratch_count,
-                             area * p->scratch_count + offset, p->scratch_count};
-    return (struct view){p->work, p->work_marks, p->count, offset, p->count};
-}
-
-static uint64_t view_at(const struct view *v, int32_t rank)
-{
-    return (uint64_t)rank * v->stride + v->first;
+    return (uint64_t)rank * p->count + step->offset;
 }
 
 /* The ranks that a step reads from or writes to: all of the host, or one of them. */
@@ -659,46 +642,42 @@ struct crew {
     int32_t count;
 };
 
-static bool touch_crew(const struct prover *p, const struct view *v, struct crew crew,
-                       uint64_t count, int32_t rank, bool is_write)
+static bool touch_crew(const struct prover *p, const struct step *step, struct crew crew,
+                       int32_t rank, bool is_write)
 {
     bool is_ordered = true;
     for (int32_t i = 0; i < crew.count; i++)
-        is_ordered &= touch(p, v->marks, view_at(v, crew.ranks[i]), count, rank, is_write);
+        is_ordered &=
+            touch(p, p->work_marks, work_at(p, step, crew.ranks[i]), step->count, rank, is_write);
     return is_ordered;
 }
 
-static void reduce_crew(const struct step *step, const struct view *from, struct crew readers,
-                        const struct view *to, struct crew writers)
+static void reduce_crew(const struct prover *p, const struct step *step, struct crew readers,
+                        struct crew writers)
 {
     for (uint64_t e = 0; e < step->count; e++) {
-        struct value v = from->values[view_at(from, readers.ranks[0]) + e];
+        struct value v = p->work[work_at(p, step, readers.ranks[0]) + e];
         for (int32_t i = 1; i < readers.count; i++)
-            v = value_combine(v, from->values[view_at(from, readers.ranks[i]) + e]);
+            v = value_combine(v, p->work[work_at(p, step, readers.ranks[i]) + e]);
         v = value_final(v, step->is_final);
         for (int32_t i = 0; i < writers.count; i++)
-            to->values[view_at(to, writers.ranks[i]) + e] = v;
+            p->work[work_at(p, step, writers.ranks[i]) + e] = v;
     }
 }
 
 static hvd_status_t run_host(struct prover *p, int32_t rank, const struct step *step)
 {
-    bool from_temp = step->kind == STEP_REDUCE_TEMP || step->kind == STEP_REDUCE_TEMP_ALL;
-    bool to_temp = step->kind == STEP_REDUCE_TEMP_ALL, is_spread = step->kind == STEP_SPREAD;
-    bool to_all = is_spread || to_temp || step->kind == STEP_REDUCE_ALL;
-    struct view from = view_of(p, rank, from_temp, from_temp ? step->source : step->offset);
-    struct view to = view_of(p, rank, to_temp, to_temp ? step->source : step->offset);
     int32_t host = p->proof->topology->host[rank], first = p->host_start[host];
     struct crew all = {p->host_ranks + first, p->host_start[host + 1] - first}, self = {&rank, 1};
-
-    if (!is_inside(from_temp ? step->source : step->offset, step->count, from.limit) ||
-        !is_inside(to_temp ? step->source : step->offset, step->count, to.limit))
+    bool is_spread = step->kind == STEP_SPREAD;
+    struct crew readers = is_spread ? self : all, writers = is_spread ? all : self;
+    if (!is_inside(step->offset, step->count, p->count))
         return refuse(p, rank, step, "outside of the buffer");
-    bool is_ordered = touch_crew(p, &from, is_spread ? self : all, step->count, rank, false);
-    is_ordered &= touch_crew(p, &to, to_all ? all : self, step->count, rank, true);
+    bool is_ordered = touch_crew(p, step, readers, rank, false);
+    is_ordered &= touch_crew(p, step, writers, rank, true);
     if (!is_ordered)
         return refuse(p, rank, step, "not ordered after another rank's access");
-    reduce_crew(step, &from, is_spread ? self : all, &to, to_all ? all : self);
+    reduce_crew(p, step, readers, writers);
     return HVD_OK;
 }
 
@@ -708,10 +687,7 @@ static hvd_status_t run_wave_step(struct prover *p, int32_t rank, const struct s
     case STEP_PUBLISH: return run_publish(p, rank, step);
     case STEP_AWAIT: return run_await(p, rank, step);
     case STEP_REDUCE_HOST:
-    case STEP_REDUCE_ALL:
-    case STEP_SPREAD:
-    case STEP_REDUCE_TEMP:
-    case STEP_REDUCE_TEMP_ALL: return run_host(p, rank, step);
+    case STEP_SPREAD: return run_host(p, rank, step);
     case STEP_SEND:
     case STEP_RECV:
     case STEP_RECV_REDUCE:
@@ -746,7 +722,7 @@ static hvd_status_t fill(struct prover *p, int32_t rank)
     return HVD_OK;
 }
 
-/* The part of WORK that must hold a result at the end on `rank`. */
+/* The part of WORK that must contain a result at the end on `rank`. */
 static void goal_region(const struct proof *proof, int32_t rank, uint64_t *ret_first,
                         uint64_t *ret_count)
 {

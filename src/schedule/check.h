@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check.h - the prover behind schedule_check(), open to tests: it takes any set of schedules, also
- * broken ones, and any collective.
+/* check.h - the prover used by schedule_check(), exposed to tests: it accepts any set of schedules,
+ * also broken ones, and any collective.
  *
  * Thread: any.  Blocks: never.  Start reading at schedule_prove() in check.c. */
 #ifndef HVD_SCHEDULE_CHECK_H
@@ -18,7 +18,7 @@ struct proof {
     int32_t root;                     /* broadcast */
     const uint64_t *offsets, *counts; /* allgather, reducescatter: each rank's part */
     uint64_t seed;                    /* of the inputs and of the interleaving */
-    int32_t rounds; /* the collective this often, back to back (1 .. PROOF_ROUNDS_MAX) */
+    int32_t rounds; /* how often to run the collective, back to back (1 .. PROOF_ROUNDS_MAX) */
 };
 #define PROOF_ROUNDS_MAX 3
 

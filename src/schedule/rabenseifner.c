@@ -5,7 +5,7 @@
  * Round k of the first half: the ranks at distance 2^k share a region; the lower one keeps its
  * lower half and the higher one the upper half, each gives the other half away. After log2(N)
  * rounds each rank holds 1/N of the result; the rounds are then played back to front without
- * adding. Other than powers of two: folded as in recursive_doubling.c.
+ * adding. Other than powers of two: struct fold in build.h.
  *
  * Invariant: every element is completed by one rank and copied from there, so all ranks end with
  * the same bits.  Thread: any (pure).  Start reading at build_rabenseifner(). */
@@ -18,11 +18,6 @@ struct level {
     int32_t peer;
 };
 
-static int32_t position_of(uint32_t slot, uint32_t extra)
-{
-    return (int32_t)(slot < extra ? 2 * slot : slot + extra);
-}
-
 static struct level level_split(struct slice region, bool is_lower, size_t element_bytes)
 {
     struct slice low = build_slice(region.count, 2, 0, element_bytes);
@@ -33,18 +28,18 @@ static struct level level_split(struct slice region, bool is_lower, size_t eleme
                     : (struct level){.keep = high, .give = low};
 }
 
-static void build_halving_doubling(struct build *b, uint32_t slot, uint32_t power, uint32_t extra)
+static void build_halving_doubling(struct build *b, const struct fold *fold)
 {
     struct level levels[LEVELS_MAX];
     struct slice region = {b->base, b->count};
     int32_t depth = 0;
-    for (uint32_t distance = 1; distance < power && depth < LEVELS_MAX; distance *= 2) {
-        bool is_lower = (slot & distance) == 0;
+    for (uint32_t distance = 1; distance < fold->power && depth < LEVELS_MAX; distance *= 2) {
+        bool is_lower = (fold->slot & distance) == 0;
         struct level *level = &levels[depth++];
         *level = level_split(region, is_lower, b->element_bytes);
-        level->peer = position_of(slot ^ distance, extra);
+        level->peer = build_fold_position(fold, fold->slot ^ distance);
         build_exchange_reduce(b, level->peer, level->give, level->peer, level->keep, is_lower,
-                              distance == power / 2);
+                              distance == fold->power / 2);
         region = level->keep;
     }
     while (depth-- > 0)
@@ -54,21 +49,9 @@ static void build_halving_doubling(struct build *b, uint32_t slot, uint32_t powe
 
 void build_rabenseifner(struct build *b)
 {
-    uint32_t power = build_power_below((uint32_t)b->size), extra = (uint32_t)b->size - power;
-    uint32_t rank = (uint32_t)b->rank;
-    struct slice all = {b->base, b->count};
-    bool is_paired = rank < 2 * extra;
-
-    if (b->size < 2)
+    struct fold fold;
+    if (!build_fold(b, &fold))
         return;
-    if (is_paired && rank % 2 == 1) {
-        build_transfer(b, STEP_SEND, b->rank - 1, all, false);
-        build_transfer(b, STEP_RECV, b->rank - 1, all, false);
-        return;
-    }
-    if (is_paired)
-        build_reduce(b, b->rank + 1, all, true, false);
-    build_halving_doubling(b, is_paired ? rank / 2 : rank - extra, power, extra);
-    if (is_paired)
-        build_transfer(b, STEP_SEND, b->rank + 1, all, false);
+    build_halving_doubling(b, &fold);
+    build_unfold(b, &fold);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schedule.c - the life of a schedule and the pieces that all algorithms are built from.
+/* schedule.c - creating and destroying a schedule, and the building blocks of all algorithms.
  *
  * Thread: any (pure).  Owner: the caller.  Invariant: memory is kept between builds, so a schedule
- * that is built again and again for the same sizes allocates nothing.  Start at build_push(). */
+ * that is built repeatedly for the same sizes allocates nothing.  Start at build_push(). */
 #include <string.h>
 
 #include "schedule/build.h"
@@ -146,4 +146,82 @@ uint32_t build_power_below(uint32_t n)
     while (power <= n / 2)
         power *= 2;
     return power;
+}
+
+/* --- ranks that are not a power of two --- */
+
+bool build_fold(struct build *b, struct fold *ret)
+{
+    uint32_t power = build_power_below((uint32_t)b->size), extra = (uint32_t)b->size - power;
+    uint32_t rank = (uint32_t)b->rank;
+    struct slice all = {b->base, b->count};
+    bool is_paired = rank < 2 * extra;
+
+    if (b->size < 2)
+        return false;
+    if (is_paired && rank % 2 == 1) {
+        build_transfer(b, STEP_SEND, b->rank - 1, all, false);
+        build_transfer(b, STEP_RECV, b->rank - 1, all, false);
+        return false;
+    }
+    if (is_paired)
+        build_reduce(b, b->rank + 1, all, true, false);
+    *ret = (struct fold){power, extra, is_paired ? rank / 2 : rank - extra, is_paired};
+    return true;
+}
+
+void build_unfold(struct build *b, const struct fold *fold)
+{
+    if (fold->is_paired)
+        build_transfer(b, STEP_SEND, b->rank + 1, (struct slice){b->base, b->count}, false);
+}
+
+/* --- a whole schedule --- */
+
+void build_begin(struct build *b, uint64_t scratch_count, enum schedule_algorithm algorithm)
+{
+    b->s->step_count = 0;
+    b->s->scratch_count = scratch_count;
+    b->s->channels = 1;
+    b->s->algorithm = algorithm;
+}
+
+hvd_status_t build_end(const struct build *b, struct error *error)
+{
+    return b->status == HVD_OK ? HVD_OK : error_set(error, b->status, "no memory for a schedule");
+}
+
+void build_close(struct build *b, size_t from)
+{
+    if (b->status == HVD_OK && b->s->step_count > from)
+        b->s->steps[b->s->step_count - 1].is_open = false;
+}
+
+struct slice build_part_cut(struct slice part, uint64_t channels, uint64_t channel,
+                            size_t element_bytes)
+{
+    struct slice cut = build_slice(part.count, channels, channel, element_bytes);
+    cut.offset += part.offset;
+    return cut;
+}
+
+hvd_status_t build_parts(struct build *b, const struct parts *p, uint64_t small_count,
+                         build_small_t small, build_cut_t cut, int32_t channels_wanted,
+                         struct error *error)
+{
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < p->n; i++)
+        total += p->counts[i];
+
+    build_begin(b, 0, SCHEDULE_AUTO);
+    if (total <= small_count) {
+        small(b, p);
+        return build_end(b, error);
+    }
+    int32_t channels = build_channel_count(total * b->element_bytes, channels_wanted);
+    for (int32_t c = 0; c < channels; c++) {
+        b->channel = (uint16_t)c;
+        cut(b, p, (uint64_t)c, (uint64_t)channels);
+    }
+    return build_end(b, error);
 }

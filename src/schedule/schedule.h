@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* schedule.h - a collective algorithm is data: a pure function (collective, element count, rank,
- * topology) gives an array of steps; executors run them over transports, the simulator prices them,
- * check.c proves them. One file per algorithm, select.c chooses.
+ * topology) gives an array of steps; backend/native/net_exec.c runs them over transports, check.c
+ * proves them. One file per algorithm, select.c chooses. Groups whose ranks all share memory do not
+ * run schedules: backend/native/host*.c serves them (docs/decisions/0019-one-machine.md).
  *
- * A schedule works on one rank's WORK buffer of `count` elements (input there at the start, result
- * there at the end) and a scratch buffer. Offsets and lengths are in elements.
+ * A schedule works on one rank's WORK buffer of `count` elements, which contains the input at the
+ * start and the result at the end, and a scratch buffer. Offsets and lengths are in elements.
  *
  * Order: steps of one channel run one after the other; channels are independent of each other. The
  * wave steps (PUBLISH and below) are ordered with everything: they start when all steps before them
  * are complete, and no later step starts before they are. Between two wave steps the steps of a
- * channel stand together. A run of steps with `is_open` set is posted together with the step behind
+ * channel are contiguous. A run of steps with `is_open` set is posted together with the step after
  * it (send and receive at once); later steps of the channel start when all of them are complete.
- * Within such a run a RECV_REDUCE stores only after a SEND of the same region has left.
+ * Within such a run a RECV_REDUCE stores only after a SEND of the same region was sent.
  *
  * A SEND and the RECV that it matches have the same channel and count and are matched in order per
- * (sender, receiver, channel); a SEND may wait until its RECV is posted. Transfers of no elements
- * are left out on both sides.
+ * (sender, receiver, channel); a SEND may wait until its RECV is posted. Empty transfers are
+ * omitted on both sides.
  *
- * Thread: any (pure).  Start reading at schedule_build() in select.c. */
+ * Thread: any (pure).  Start reading at schedule_allreduce() in select.c. */
 #ifndef HVD_SCHEDULE_SCHEDULE_H
 #define HVD_SCHEDULE_SCHEDULE_H
 
@@ -39,16 +40,12 @@ enum step_kind {
     STEP_COPY_IN,     /* SCRATCH[offset, +count) = WORK[source, +count) */
     STEP_REDUCE_IN,   /* WORK[offset, +count) = SCRATCH[source, +count) op own, or the other way
                          round if is_left */
-    /* waves among the ranks of one host, in sight of each other's WORK */
+    /* waves among the ranks on one machine, which map each other's WORK */
     STEP_PUBLISH,     /* my part of wave `wave` is in place */
-    STEP_AWAIT,       /* until every rank of my host has published wave `wave` */
-    STEP_REDUCE_HOST, /* WORK[offset, +count) of all ranks of my host reduced in rank order, stored
-                         to mine */
-    STEP_REDUCE_ALL,  /* the same, stored to the WORK of all of them */
-    STEP_SPREAD,      /* my WORK[offset, +count) copied to the WORK of all ranks of my host */
-    STEP_REDUCE_TEMP, /* SCRATCH[source, +count) of all ranks of my host reduced in rank order,
-                         stored to my WORK[offset, +count) */
-    STEP_REDUCE_TEMP_ALL /* the same, stored to the SCRATCH[source, +count) of all of them */
+    STEP_AWAIT,       /* until every rank on my machine has published wave `wave` */
+    STEP_REDUCE_HOST, /* WORK[offset, +count) of all ranks on my machine reduced in rank order,
+                         stored to mine */
+    STEP_SPREAD       /* my WORK[offset, +count) copied to the WORK of all ranks on my machine */
 };
 
 struct step {
@@ -65,21 +62,19 @@ struct step {
 struct topology {
     int32_t size; /* ranks in the group */
     int32_t host_count;
-    const int32_t *host; /* host[i] of rank i, 0 .. host_count - 1, hosts numbered by first rank */
-    int32_t channels;    /* wanted: flows or lanes; 1 .. SCHEDULE_CHANNELS_MAX */
+    const int32_t *host;       /* machine of rank i, 0 .. host_count - 1, numbered by first rank */
+    int32_t channels;          /* wanted: flows or lanes; 1 .. SCHEDULE_CHANNELS_MAX */
+    int32_t threshold_percent; /* of the sizes at which the algorithm changes; 0: 100 */
 };
 #define SCHEDULE_CHANNELS_MAX 16
 
 enum schedule_algorithm {
     SCHEDULE_AUTO,
-    SCHEDULE_DIRECT,   /* one host, in arena: publish, reduce own slice to all, publish */
-    SCHEDULE_ONE_SHOT, /* one host, small: publish, everyone reduces all */
-    SCHEDULE_STAGED,   /* one host, private memory: pipelined staging */
     SCHEDULE_RECURSIVE_DOUBLING,
     SCHEDULE_RABENSEIFNER,
     SCHEDULE_RING, /* multi-channel */
     SCHEDULE_DOUBLE_TREE,
-    SCHEDULE_TWO_LEVEL, /* host x network */
+    SCHEDULE_TWO_LEVEL, /* machine x network */
     SCHEDULE_ALGORITHM_COUNT
 };
 
@@ -112,30 +107,30 @@ bool schedule_algorithm_parse(const char *name, enum schedule_algorithm *ret);
 hvd_status_t schedule_broadcast(struct schedule *s, uint64_t count, size_t element_bytes,
                                 int32_t root, int32_t rank, const struct topology *topology,
                                 struct error *error);
-/* WORK holds the whole result; rank i's part is [offsets[i], +counts[i]). At the start each rank's
- * own part is in place. */
+/* WORK contains the whole result; rank i's part is [offsets[i], +counts[i]). At the start each
+ * rank's own part is in place. */
 hvd_status_t schedule_allgather(struct schedule *s, const uint64_t *offsets, const uint64_t *counts,
                                 int32_t rank, const struct topology *topology, struct error *error);
-/* WORK holds the whole input; at the end [offsets[rank], +counts[rank]) holds the reduction. */
+/* WORK contains the whole input; at the end [offsets[rank], +counts[rank]) is the reduction. */
 hvd_status_t schedule_reducescatter(struct schedule *s, const uint64_t *offsets,
                                     const uint64_t *counts, int32_t rank,
                                     const struct topology *topology, struct error *error);
 
-/* SCRATCH holds the whole input, rank i's share at [send_offsets[i], +send_counts[i]); WORK gets
- * rank i's gift at [recv_offsets[i], +recv_counts[i]). SCRATCH is only read. */
+/* SCRATCH contains the whole input, the part for rank i at [send_offsets[i], +send_counts[i]); WORK
+ * gets the part from rank i at [recv_offsets[i], +recv_counts[i]). SCRATCH is only read. */
 struct alltoall_shape {
     const uint64_t *send_offsets, *send_counts, *recv_offsets, *recv_counts;
 };
 hvd_status_t schedule_alltoall(struct schedule *s, const struct alltoall_shape *shape, int32_t rank,
                                const struct topology *topology, struct error *error);
-/* Ends on no rank before it has begun on all. SCRATCH: SCHEDULE_BARRIER_COUNT elements of any
+/* Completes on no rank before it has begun on all. SCRATCH: SCHEDULE_BARRIER_COUNT elements of any
  * content. */
 #define SCHEDULE_BARRIER_COUNT 33
 hvd_status_t schedule_barrier(struct schedule *s, int32_t rank, const struct topology *topology,
                               struct error *error);
 
 /* Proves an allreduce schedule: runs all ranks' schedules symbolically, in several interleavings,
- * and checks that every element of every rank's result holds every rank's contribution exactly
+ * and checks that every element of every rank's result contains every rank's contribution exactly
  * once, that sends and receives match, and that no step reads what another may still be writing. */
 hvd_status_t schedule_check(enum schedule_algorithm algorithm, uint64_t count,
                             const struct topology *topology, struct error *error);

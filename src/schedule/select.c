@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* select.c - which algorithm for which size and shape: one table, first matching row wins.
+/* select.c - which algorithm for which size and topology: one table, first matching row wins.
  *
- * The thresholds follow the alpha-beta model: recursive doubling pays log2(N) S bytes but few
- * rounds, the others 2 (N-1)/N S bytes; with 30 us per round and 1.2 GB/s per flow they meet at
- * 144 KB for 4 ranks, 86 KB for 8 and 54 KB for 64. Two ranks swap whole buffers at every size: one
- * round and no byte more than the minimum.
+ * The thresholds follow the alpha-beta model: recursive doubling costs log2(N) S bytes but few
+ * rounds, the others 2 (N-1)/N S bytes; with 30 us per round and 1.2 GB/s per flow they break even
+ * at 144 KB for 4 ranks, 86 KB for 8 and 54 KB for 64. Two ranks swap whole buffers at every size:
+ * one round and no byte more than the minimum.
  *
- * Invariant: the choice depends only on what is equal on all ranks.
- * Thread: any (pure).  Start reading at host_rows[] and network_rows[]. */
+ * Invariant: the choice depends only on what is equal on all ranks. Thread: any (pure).  Start
+ * reading at network_rows[]. */
 #include <stdint.h>
 #include <string.h>
 
@@ -19,17 +19,10 @@
 #define MANY INT32_MAX
 
 struct row {
-    int32_t ranks_max;    /* on the one host, or of the network group */
+    int32_t ranks_max;    /* of the network group */
     bool is_power_of_two; /* only then */
     uint64_t bytes_max;
     enum schedule_algorithm algorithm;
-};
-
-/* All ranks on one host, in sight of each other. */
-static const struct row host_rows[] = {
-    {8, false, 8 * KIB, SCHEDULE_ONE_SHOT},
-    {MANY, false, 2 * KIB, SCHEDULE_ONE_SHOT},
-    {MANY, false, ANY, SCHEDULE_DIRECT},
 };
 
 /* One rank per host, or one lane of the two-level algorithm. */
@@ -48,9 +41,6 @@ static const struct row network_rows[] = {
 
 static const char *const names[SCHEDULE_ALGORITHM_COUNT] = {
     [SCHEDULE_AUTO] = "auto",
-    [SCHEDULE_DIRECT] = "direct",
-    [SCHEDULE_ONE_SHOT] = "one_shot",
-    [SCHEDULE_STAGED] = "staged",
     [SCHEDULE_RECURSIVE_DOUBLING] = "recursive_doubling",
     [SCHEDULE_RABENSEIFNER] = "rabenseifner",
     [SCHEDULE_RING] = "ring",
@@ -58,29 +48,29 @@ static const char *const names[SCHEDULE_ALGORITHM_COUNT] = {
     [SCHEDULE_TWO_LEVEL] = "two_level",
 };
 
-static enum schedule_algorithm row_find(const struct row *rows, size_t count, uint64_t bytes,
-                                        int32_t ranks)
+enum schedule_algorithm select_network(uint64_t bytes, int32_t ranks)
 {
     bool is_power = (ranks & (ranks - 1)) == 0;
-    for (size_t i = 0; i < count; i++)
-        if (ranks <= rows[i].ranks_max && bytes <= rows[i].bytes_max &&
-            (is_power || !rows[i].is_power_of_two))
-            return rows[i].algorithm;
-    return SCHEDULE_RING;
+    const struct row *row = network_rows;
+    while (ranks > row->ranks_max || bytes > row->bytes_max || (!is_power && row->is_power_of_two))
+        row++; /* the last one takes all */
+    return row->algorithm;
 }
 
-enum schedule_algorithm select_network(uint64_t bytes, int32_t hosts)
+/* Sizes as the rows see them: with thresholds at 200 % a tensor counts half. */
+uint64_t select_scaled(uint64_t bytes, const struct topology *topology)
 {
-    return row_find(network_rows, sizeof network_rows / sizeof network_rows[0], bytes, hosts);
+    uint64_t percent = (uint64_t)topology->threshold_percent;
+    if (percent == 0 || percent == 100)
+        return bytes;
+    return bytes / percent * 100 + bytes % percent * 100 / percent;
 }
 
 enum schedule_algorithm schedule_select(uint64_t bytes, const struct topology *topology)
 {
-    if (topology->host_count == 1)
-        return row_find(host_rows, sizeof host_rows / sizeof host_rows[0], bytes, topology->size);
     if (topology->host_count < topology->size)
         return SCHEDULE_TWO_LEVEL;
-    return select_network(bytes, topology->size);
+    return select_network(select_scaled(bytes, topology), topology->size);
 }
 
 const char *schedule_algorithm_name(enum schedule_algorithm algorithm)
@@ -110,36 +100,10 @@ void build_network(struct build *b, enum schedule_algorithm algorithm, int32_t c
     case SCHEDULE_RING: build_channels(b, build_ring, used); return;
     case SCHEDULE_DOUBLE_TREE: build_double_tree(b); return;
     case SCHEDULE_AUTO:
-    case SCHEDULE_DIRECT:
-    case SCHEDULE_ONE_SHOT:
-    case SCHEDULE_STAGED:
     case SCHEDULE_TWO_LEVEL:
     case SCHEDULE_ALGORITHM_COUNT: break;
     }
     b->status = HVD_ERR_INTERNAL;
-}
-
-static bool is_one_host_only(enum schedule_algorithm algorithm)
-{
-    return algorithm == SCHEDULE_DIRECT || algorithm == SCHEDULE_ONE_SHOT ||
-           algorithm == SCHEDULE_STAGED;
-}
-
-static void build_allreduce(struct build *b, enum schedule_algorithm algorithm,
-                            const struct topology *topology)
-{
-    switch (algorithm) {
-    case SCHEDULE_DIRECT: build_direct(b); return;
-    case SCHEDULE_ONE_SHOT: build_one_shot(b); return;
-    case SCHEDULE_STAGED: build_staged(b); return;
-    case SCHEDULE_TWO_LEVEL: build_two_level(b, topology); return;
-    case SCHEDULE_AUTO:
-    case SCHEDULE_RECURSIVE_DOUBLING:
-    case SCHEDULE_RABENSEIFNER:
-    case SCHEDULE_RING:
-    case SCHEDULE_DOUBLE_TREE:
-    case SCHEDULE_ALGORITHM_COUNT: build_network(b, algorithm, topology->channels); return;
-    }
 }
 
 hvd_status_t schedule_allreduce(struct schedule *s, enum schedule_algorithm algorithm,
@@ -151,22 +115,18 @@ hvd_status_t schedule_allreduce(struct schedule *s, enum schedule_algorithm algo
                          topology->size);
     if (algorithm == SCHEDULE_AUTO)
         algorithm = schedule_select(count * element_bytes, topology);
-    if (is_one_host_only(algorithm) && topology->host_count > 1)
-        return error_set(error, HVD_ERR_UNSUPPORTED,
-                         "Allreduce algorithm %s works on one host only, not on %d.",
-                         schedule_algorithm_name(algorithm), topology->host_count);
     struct build b = {.s = s,
                       .size = topology->size,
                       .rank = rank,
                       .count = count,
                       .element_bytes = element_bytes};
-    s->step_count = 0;
-    s->scratch_count = 0;
-    s->channels = 1;
-    s->algorithm = algorithm;
-    build_allreduce(&b, algorithm, topology);
+    build_begin(&b, 0, algorithm);
+    if (algorithm == SCHEDULE_TWO_LEVEL)
+        build_two_level(&b, topology);
+    else
+        build_network(&b, algorithm, topology->channels);
     if (b.status == HVD_ERR_INTERNAL)
         return error_set(error, HVD_ERR_INTERNAL, "no such allreduce algorithm: %d",
                          (int)algorithm);
-    return b.status == HVD_OK ? HVD_OK : error_set(error, b.status, "no memory for a schedule");
+    return build_end(&b, error);
 }

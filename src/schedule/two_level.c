@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* two_level.c - several ranks per host: reduce on the host in sight of each other, allreduce
- * between hosts, spread on the host. The network carries 2 (H-1)/H S bytes per host, not per rank.
+/* two_level.c - several ranks per machine: reduce in shared memory, allreduce between machines,
+ * spread in shared memory. The network carries 2 (H-1)/H S bytes per machine, not per rank.
  *
- * The region is cut into lanes; the l-th rank of every host owns lane l. Hosts may differ in
- * their number of ranks: there are at most as many lanes as the smallest host has ranks, and the
- * ranks beyond own nothing (their data takes part all the same).
+ * The region is split into lanes; the l-th rank of every machine owns lane l. Machines may differ
+ * in their number of ranks: there are at most as many lanes as the smallest machine has ranks, and
+ * the ranks beyond own nothing (their data is still included).
  *
- *   wave 0                 every input is in place
- *   owner of lane l        WORK[lane l] of all ranks of the host -> mine
- *   owners of lane l       flat allreduce of WORK[lane l] between the hosts
- *   owner of lane l        spreads WORK[lane l] to all ranks of the host
- *   wave 1                 every lane has arrived
+ *       wave 0                 every input is in place
+ *       owner of lane l        WORK[lane l] of all ranks on the machine -> mine
+ *       owners of lane l       flat allreduce of WORK[lane l] between the machines
+ *       owner of lane l        spreads WORK[lane l] to all ranks on the machine
+ *       wave 1                 every lane has arrived
  *
- * Invariant: between the waves lane l of every WORK on the host is touched by its owner alone.
- * Thread: any (pure).  Start reading at build_two_level(). */
+ * Invariant: between the waves only its owner accesses lane l of every WORK on the machine. Thread:
+ * any (pure).  Start reading at build_two_level(). */
 #include <string.h>
 
 #include "schedule/build.h"
@@ -88,7 +88,9 @@ static void build_lane(struct build *b, const struct topology *topology, struct 
                                 .offset = lane.offset,
                                 .count = lane.count});
     inner.status = b->status;
-    build_network(&inner, select_network(lane.count * b->element_bytes, inner.size), channels);
+    build_network(
+        &inner, select_network(select_scaled(lane.count * b->element_bytes, topology), inner.size),
+        channels);
     b->status = inner.status;
     build_push(b, (struct step){.kind = STEP_SPREAD, .offset = lane.offset, .count = lane.count});
 }

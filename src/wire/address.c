@@ -6,28 +6,24 @@
 #include "wire/address.h"
 
 #include <arpa/inet.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/un.h>
+
+#include "base/socket.h"
 
 #define UNIX_PREFIX "unix:"
 
 static hvd_status_t unix_parse(const char *name, struct address *ret, struct error *error)
 {
-    struct sockaddr_un un = {.sun_family = AF_UNIX};
-    size_t n = strlen(name);
-    if (n == 0 || n > sizeof un.sun_path - 1)
+    unsigned bytes = socket_local_address(name, strlen(name), &ret->sockaddr);
+    if (bytes == 0)
         return error_set(error, HVD_ERR_INVALID,
-                         "address \"unix:%.120s\": the name must have 1 to %zu bytes", name,
-                         sizeof un.sun_path - 1);
-    memcpy(un.sun_path + 1, name, n); /* a leading NUL makes it abstract: no file, no clean-up */
-    memset(ret, 0, sizeof *ret);
-    memcpy(&ret->sockaddr, &un, sizeof un);
-    ret->bytes = (unsigned)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
+                         "address \"unix:%.120s\": the name must have 1 to %d bytes", name,
+                         SOCKET_LOCAL_NAME_MAX);
+    ret->bytes = bytes;
     return HVD_OK;
 }
 
@@ -52,32 +48,25 @@ static bool host_split(char *text, char **ret_host, char **ret_port)
     return digits > 0 && digits <= 5 && (*ret_port)[digits] == '\0';
 }
 
-static int resolve(const char *host, const char *port, struct address *ret_list, int max)
+struct found {
+    struct address *list;
+    int count, max;
+};
+
+static void found_add(void *arg, const struct sockaddr *sockaddr, unsigned bytes)
 {
-    struct addrinfo hints = {.ai_family = AF_UNSPEC,
-                             .ai_socktype = SOCK_STREAM,
-                             .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
-    struct addrinfo *found = NULL;
-    int count = 0;
-    if (getaddrinfo(host, port, &hints, &found) != 0) {
-        hints.ai_flags = AI_NUMERICSERV;
-        if (getaddrinfo(host, port, &hints, &found) != 0)
-            return 0;
-    }
-    for (const struct addrinfo *i = found; i != NULL && count < max; i = i->ai_next) {
-        if (i->ai_addrlen > sizeof ret_list->sockaddr)
-            continue;
-        memset(&ret_list[count], 0, sizeof ret_list[count]);
-        memcpy(&ret_list[count].sockaddr, i->ai_addr, i->ai_addrlen);
-        ret_list[count++].bytes = (unsigned)i->ai_addrlen;
-    }
-    freeaddrinfo(found);
-    return count;
+    struct found *found = arg;
+    if (found->count >= found->max || bytes > sizeof found->list->sockaddr)
+        return;
+    struct address *at = &found->list[found->count++];
+    memset(at, 0, sizeof *at);
+    memcpy(&at->sockaddr, sockaddr, bytes);
+    at->bytes = bytes;
 }
 
 /* Adds one item's addresses behind the *count there are; a name nobody knows adds none. */
-static hvd_status_t item_parse(char *item, struct address *list, int max, int *count,
-                               struct error *error)
+static hvd_status_t item_parse(const struct os *os, char *item, struct address *list, int max,
+                               int *count, struct error *error)
 {
     char copy[ADDRESS_TEXT_MAX];
     char *host, *port;
@@ -92,12 +81,14 @@ static hvd_status_t item_parse(char *item, struct address *list, int max, int *c
     if (!host_split(copy, &host, &port) || strtol(port, NULL, 10) > 65535)
         return error_set(error, HVD_ERR_INVALID,
                          "address \"%s\" is none of unix:NAME, HOST:PORT, [V6]:PORT", item);
-    *count += resolve(host, port, list + *count, max - *count);
+    struct found found = {.list = list + *count, .max = max - *count};
+    (void)os->resolve(os->ctx, host, port, found_add, &found);
+    *count += found.count;
     return HVD_OK;
 }
 
-hvd_status_t address_list_parse(const char *text, struct address *ret_list, int max, int *ret_count,
-                                struct error *error)
+hvd_status_t address_list_parse(const struct os *os, const char *text, struct address *ret_list,
+                                int max, int *ret_count, struct error *error)
 {
     int count = 0;
     const char *at = text;
@@ -109,7 +100,7 @@ hvd_status_t address_list_parse(const char *text, struct address *ret_list, int 
                              text);
         memcpy(item, at, n);
         item[n] = '\0';
-        hvd_status_t status = item_parse(item, ret_list, max, &count, error);
+        hvd_status_t status = item_parse(os, item, ret_list, max, &count, error);
         if (status != HVD_OK)
             return status;
         if (at[n] == '\0')
@@ -122,23 +113,38 @@ hvd_status_t address_list_parse(const char *text, struct address *ret_list, int 
     return HVD_OK;
 }
 
+/* "%2" behind a link-local address: the number of its interface, which means something here only.
+ */
+static void v6_format(const struct sockaddr_in6 *in6, char *ret_text, size_t bytes)
+{
+    char host[INET6_ADDRSTRLEN] = "", scope[16] = "";
+    if (in6->sin6_scope_id != 0)
+        snprintf(scope, sizeof scope, "%%%u", (unsigned)in6->sin6_scope_id);
+    inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof host);
+    snprintf(ret_text, bytes, "[%s%s]:%u", host, scope, (unsigned)ntohs(in6->sin6_port));
+}
+
 void address_format(const struct address *address, char *ret_text, size_t bytes)
 {
-    char host[INET6_ADDRSTRLEN + 17], port[8];
-    if (address->sockaddr.ss_family == AF_UNIX) {
-        const struct sockaddr_un *un = (const struct sockaddr_un *)&address->sockaddr;
-        size_t head = offsetof(struct sockaddr_un, sun_path) + 1;
-        int n = address->bytes > head ? (int)(address->bytes - head) : 0;
-        snprintf(ret_text, bytes, UNIX_PREFIX "%.*s", n, un->sun_path + 1);
+    char host[INET_ADDRSTRLEN] = "";
+    const char *name;
+    switch (address->sockaddr.ss_family) {
+    case AF_UNIX: {
+        size_t n = socket_local_name(&address->sockaddr, address->bytes, &name);
+        snprintf(ret_text, bytes, UNIX_PREFIX "%.*s", (int)n, name);
         return;
     }
-    if (getnameinfo((const struct sockaddr *)&address->sockaddr, address->bytes, host, sizeof host,
-                    port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-        snprintf(ret_text, bytes, "?");
+    case AF_INET: {
+        const struct sockaddr_in *in = (const struct sockaddr_in *)&address->sockaddr;
+        inet_ntop(AF_INET, &in->sin_addr, host, sizeof host);
+        snprintf(ret_text, bytes, "%s:%u", host, (unsigned)ntohs(in->sin_port));
         return;
     }
-    bool is_v6 = address->sockaddr.ss_family == AF_INET6;
-    snprintf(ret_text, bytes, is_v6 ? "[%s]:%s" : "%s:%s", host, port);
+    case AF_INET6:
+        v6_format((const struct sockaddr_in6 *)&address->sockaddr, ret_text, bytes);
+        return;
+    }
+    snprintf(ret_text, bytes, "?");
 }
 
 bool address_is_wildcard(const struct address *address)

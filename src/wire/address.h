@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "base/os.h"
 #include "base/status.h"
 
 #define ADDRESS_TEXT_MAX 256u /* bytes of one textual address with its NUL */
@@ -25,8 +26,8 @@ struct address {
 
 /* Reads one address or a comma list; a name may give several. HVD_ERR_INVALID: malformed.
  * HVD_ERR_LINK: no name of the list could be resolved (now). */
-hvd_status_t address_list_parse(const char *text, struct address *ret_list, int max, int *ret_count,
-                                struct error *error);
+hvd_status_t address_list_parse(const struct os *os, const char *text, struct address *ret_list,
+                                int max, int *ret_count, struct error *error);
 /* The text that address_list_parse() would read back; never longer than ADDRESS_TEXT_MAX. */
 void address_format(const struct address *address, char *ret_text, size_t bytes);
 /* 0.0.0.0 or [::]: would listen on every interface. */

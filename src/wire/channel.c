@@ -266,6 +266,6 @@ void channel_end(struct channel *c)
     rx_message_drop(c);
     if (c->fd >= 0)
         c->os->close(c->os->ctx, c->fd);
-    memset(c, 0, sizeof *c);
+    bytes_wipe(c, sizeof *c);
     c->fd = -1;
 }

@@ -7,7 +7,6 @@
  * Thread: the owner's.  Start reading at cipher_load(). */
 #include "wire/cipher.h"
 
-#include <dlfcn.h>
 #include <limits.h>
 #include <string.h>
 
@@ -15,22 +14,22 @@
 #define CTRL_SET_TAG 0x11
 #define BYTES_MAX    (1u << 30) /* lengths are int over there */
 
-static bool bind_symbol(void *library, const char *name, void *ret_function)
+static bool bind_symbol(const struct cipher *c, const char *name, void *ret_function)
 {
-    void *symbol = dlsym(library, name);
+    void *symbol = c->os->library_symbol(c->os->ctx, c->library, name);
     memcpy(ret_function, &symbol, sizeof symbol); /* C has no cast from object to function */
     return symbol != NULL;
 }
 
 static bool bind_all(struct cipher *c)
 {
-    return bind_symbol(c->library, "EVP_CIPHER_CTX_new", &c->ctx_new) &&
-           bind_symbol(c->library, "EVP_CIPHER_CTX_free", &c->ctx_free) &&
-           bind_symbol(c->library, "EVP_CIPHER_CTX_ctrl", &c->ctrl) &&
-           bind_symbol(c->library, "EVP_aes_256_gcm", &c->aes_256_gcm) &&
-           bind_symbol(c->library, "EVP_CipherInit_ex", &c->init) &&
-           bind_symbol(c->library, "EVP_CipherUpdate", &c->update) &&
-           bind_symbol(c->library, "EVP_CipherFinal_ex", &c->final);
+    return bind_symbol(c, "EVP_CIPHER_CTX_new", &c->ctx_new) &&
+           bind_symbol(c, "EVP_CIPHER_CTX_free", &c->ctx_free) &&
+           bind_symbol(c, "EVP_CIPHER_CTX_ctrl", &c->ctrl) &&
+           bind_symbol(c, "EVP_aes_256_gcm", &c->aes_256_gcm) &&
+           bind_symbol(c, "EVP_CipherInit_ex", &c->init) &&
+           bind_symbol(c, "EVP_CipherUpdate", &c->update) &&
+           bind_symbol(c, "EVP_CipherFinal_ex", &c->final);
 }
 
 /* A library may have the symbols and still refuse the cipher (policy, missing provider). */
@@ -49,19 +48,19 @@ static bool is_working(const struct cipher *c)
     return is_sealed && memcmp(tag, expected, sizeof tag) == 0;
 }
 
-bool cipher_load(struct cipher *ret_cipher)
+bool cipher_load(const struct os *os, struct cipher *ret_cipher)
 {
     static const char *const names[] = {"libcrypto.so.3", "libcrypto.so.1.1", "libcrypto.3.dylib"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        struct cipher c = {0};
-        c.library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+        struct cipher c = {.os = os};
+        c.library = os->library_open(os->ctx, names[i], 0, NULL, 0);
         if (c.library == NULL)
             continue;
         if (bind_all(&c) && is_working(&c)) {
             *ret_cipher = c;
             return true;
         }
-        dlclose(c.library);
+        os->library_close(os->ctx, c.library);
     }
     memset(ret_cipher, 0, sizeof *ret_cipher);
     return false;
@@ -71,7 +70,7 @@ void cipher_unload(struct cipher *cipher)
 {
     if (cipher == NULL || cipher->library == NULL)
         return;
-    dlclose(cipher->library);
+    cipher->os->library_close(cipher->os->ctx, cipher->library);
     memset(cipher, 0, sizeof *cipher);
 }
 

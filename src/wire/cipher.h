@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/os.h"
+
 #define CIPHER_KEY_BYTES   32
 #define CIPHER_NONCE_BYTES 12
 #define CIPHER_TAG_BYTES   16
@@ -20,6 +22,7 @@
 struct cipher_ctx; /* libcrypto's */
 
 struct cipher {
+    const struct os *os;
     void *library; /* NULL: not available */
     struct cipher_ctx *(*ctx_new)(void);
     void (*ctx_free)(struct cipher_ctx *);
@@ -31,7 +34,7 @@ struct cipher {
     int (*final)(struct cipher_ctx *, uint8_t *out, int *out_bytes);
 };
 
-bool cipher_load(struct cipher *ret_cipher);
+bool cipher_load(const struct os *os, struct cipher *ret_cipher);
 void cipher_unload(struct cipher *cipher);
 
 /* NULL on failure. */

@@ -124,6 +124,22 @@ bool handshake_wants_write(const struct handshake *h)
     return h->out_done < h->out_size;
 }
 
+bool handshake_is_hello_verified(const struct handshake *h)
+{
+    return !h->is_dialer && h->state != STATE_AWAIT_HELLO && h->state != STATE_FAILED;
+}
+
+bool handshake_is_idle(const struct handshake *h)
+{
+    return h->in_done == 0;
+}
+
+bool handshake_is_same_hello(const struct handshake *a, const struct handshake *b)
+{
+    return handshake_is_hello_verified(a) && handshake_is_hello_verified(b) &&
+           memcmp(a->peer_nonce, b->peer_nonce, sizeof a->peer_nonce) == 0;
+}
+
 void handshake_end(struct handshake *h)
 {
     if (h == NULL)

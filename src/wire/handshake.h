@@ -58,6 +58,13 @@ hvd_status_t handshake_begin(struct handshake *h, const struct os *os,
  * key, other epoch), _LINK: close the socket; `error` says why in plain words. */
 hvd_status_t handshake_step(struct handshake *h, const struct os *os, int fd, struct error *error);
 bool handshake_wants_write(const struct handshake *h);
+/* Listener: the dialer's hello was made with the key. It may still be a recorded one: the proof
+ * that follows can't be. */
+bool handshake_is_hello_verified(const struct handshake *h);
+/* Listener: nothing has come of the message that is due. */
+bool handshake_is_idle(const struct handshake *h);
+/* Two verified hellos with one nonce: the second was recorded from the first. */
+bool handshake_is_same_hello(const struct handshake *a, const struct handshake *b);
 void handshake_end(struct handshake *h); /* wipes keys */
 
 #endif

@@ -12,14 +12,15 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "base/codec.h"
+#include "base/proc.h"
 #include "base/sha256.h"
 
 #define HEX_DIGITS      64u
 #define TEXT_MAX        (HEX_DIGITS + 2u) /* a line end of one or two bytes */
 #define FD_WAIT_NS      (INT64_C(5) * 1000 * 1000 * 1000)
+#define OPEN_TO_OTHERS  0077u
 #define FD_STANDARD_MAX 2 /* stdin, stdout and stderr stay open */
 
 static int hex_value(uint8_t digit)
@@ -126,9 +127,7 @@ static hvd_status_t load_fd(const struct os *os, int64_t fd, uint8_t ret_key[KEY
         return error_set(error, HVD_ERR_CONFIG, "HOROVOD_KEY_FD is no descriptor");
     /* Opened afresh, a memory file is read from its start, however often it was read before: a
      * shell that starts several programs hands the same descriptor to each. */
-    char path[32];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", (int)fd);
-    int fresh = os->open(os->ctx, path, O_RDONLY | O_CLOEXEC, 0);
+    int fresh = proc_reopen(os, (int)fd);
     hvd_status_t status = from_fd(os, fresh >= 0 ? fresh : (int)fd,
                                   "the descriptor HOROVOD_KEY_FD names", ret_key, error);
     if (fresh >= 0)
@@ -140,28 +139,29 @@ static hvd_status_t load_fd(const struct os *os, int64_t fd, uint8_t ret_key[KEY
 
 /* Beside a key file, a descriptor counts only if it is a file of the right size and ours: anything
  * else under that number belongs to a wrapper, which misses what we read from it. */
-static bool is_key_likely(int64_t fd)
+static bool is_key_likely(const struct os *os, int64_t fd)
 {
-    struct stat st;
-    return fd <= INT32_MAX && fstat((int)fd, &st) == 0 && S_ISREG(st.st_mode) &&
-           st.st_uid == geteuid() && (st.st_mode & (S_IRWXG | S_IRWXO)) == 0 &&
-           (st.st_size == KEY_BYTES || (st.st_size >= HEX_DIGITS && st.st_size <= TEXT_MAX));
+    struct os_file file;
+    return fd <= INT32_MAX && os->fstat(os->ctx, (int)fd, &file) == 0 &&
+           file.kind == OS_FILE_REGULAR && file.uid == os->user(os->ctx) &&
+           (file.mode & OPEN_TO_OTHERS) == 0 &&
+           (file.bytes == KEY_BYTES || (file.bytes >= HEX_DIGITS && file.bytes <= TEXT_MAX));
 }
 
-/* `struct os` knows no fstat(): a key file exists in the real world only. */
-static hvd_status_t file_check(int fd, struct error *error)
+static hvd_status_t file_check(const struct os *os, int fd, struct error *error)
 {
-    struct stat st;
-    if (fstat(fd, &st) < 0)
-        return error_set_os(error, -errno, "HOROVOD_KEY_FILE cannot be examined");
-    if (!S_ISREG(st.st_mode))
+    struct os_file file;
+    int rc = os->fstat(os->ctx, fd, &file);
+    if (rc < 0)
+        return error_set_os(error, rc, "HOROVOD_KEY_FILE cannot be examined");
+    if (file.kind != OS_FILE_REGULAR)
         return error_set(error, HVD_ERR_CONFIG, "HOROVOD_KEY_FILE is not a regular file");
-    if (st.st_uid != geteuid() && st.st_uid != 0)
+    if (file.uid != os->user(os->ctx) && file.uid != 0)
         return error_set(error, HVD_ERR_CONFIG, "HOROVOD_KEY_FILE belongs to another user");
-    if ((st.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    if ((file.mode & OPEN_TO_OTHERS) != 0)
         return error_set(error, HVD_ERR_CONFIG,
                          "HOROVOD_KEY_FILE is open to others (mode %04o); chmod 600 it",
-                         (unsigned)(st.st_mode & 07777));
+                         (unsigned)file.mode);
     return HVD_OK;
 }
 
@@ -175,7 +175,7 @@ static hvd_status_t load_file(const struct os *os, const char *path, uint8_t ret
                          "HOROVOD_KEY_FILE is a symbolic link; name the file it points to");
     if (fd < 0)
         return error_set_os(error, fd, "HOROVOD_KEY_FILE cannot be opened");
-    hvd_status_t status = file_check(fd, error);
+    hvd_status_t status = file_check(os, fd, error);
     if (status == HVD_OK)
         status = from_fd(os, fd, "the file HOROVOD_KEY_FILE names", ret_key, error);
     os->close(os->ctx, fd);
@@ -198,7 +198,7 @@ hvd_status_t key_load(const struct os *os, const struct config *config, uint8_t 
     uint8_t key[KEY_BYTES];
     hvd_status_t status = HVD_OK;
     bool has = true;
-    if (config->key_fd >= 0 && (config->key_file[0] == '\0' || is_key_likely(config->key_fd)))
+    if (config->key_fd >= 0 && (config->key_file[0] == '\0' || is_key_likely(os, config->key_fd)))
         status = load_fd(os, config->key_fd, key, error);
     else if (config->key_file[0] != '\0')
         status = load_file(os, config->key_file, key, error);
@@ -224,6 +224,18 @@ hvd_status_t key_generate(const struct os *os, uint8_t ret_key[KEY_BYTES], struc
     memcpy(ret_key, key, sizeof key);
     bytes_wipe(key, sizeof key);
     return HVD_OK;
+}
+
+void key_derive(const uint8_t job_key[KEY_BYTES], uint64_t epoch, const uint8_t salt[KEY_BYTES],
+                uint8_t ret_key[KEY_BYTES])
+{
+    static const char label[] = "horovod generation 1";
+    uint8_t text[sizeof label + sizeof epoch];
+    struct writer w;
+    writer_init(&w, text, sizeof text);
+    put_bytes(&w, label, sizeof label);
+    put_u64(&w, epoch);
+    hkdf256(job_key, KEY_BYTES, salt, KEY_BYTES, text, sizeof text, ret_key, KEY_BYTES);
 }
 
 void key_hex(const uint8_t key[KEY_BYTES], char ret_hex[KEY_HEX_BYTES])

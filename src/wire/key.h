@@ -29,6 +29,10 @@
 hvd_status_t key_load(const struct os *os, const struct config *config, uint8_t ret_key[KEY_BYTES],
                       bool *ret_has, struct error *error);
 hvd_status_t key_generate(const struct os *os, uint8_t ret_key[KEY_BYTES], struct error *error);
+/* The key of one generation's links. Only a member is told its salt (wire/store.h), so a process of
+ * an earlier generation that still has the job key can't make it. */
+void key_derive(const uint8_t job_key[KEY_BYTES], uint64_t epoch, const uint8_t salt[KEY_BYTES],
+                uint8_t ret_key[KEY_BYTES]);
 void key_hex(const uint8_t key[KEY_BYTES], char ret_hex[KEY_HEX_BYTES]);
 
 #endif

@@ -5,8 +5,8 @@
  * for a sign of life (PING). The last step matters: a dialer has finished the handshake before the
  * server has seen its proof, and a server under a flood may just then have dropped it.
  *
- * Thread: the caller's.  Owner: store_client_open().  Invariant: an attempt has a socket in the
- * poller unless it rests or is hopeless.  Start reading at store_dial(). */
+ * Thread: the caller's.  Owner: store_client.c.  Invariant: an attempt has a socket in the
+ * poller unless it rests or is hopeless.  Start reading at store_dial_step(). */
 #include "wire/store_dial.h"
 
 #include <errno.h>
@@ -19,44 +19,49 @@
 #include "wire/store_message.h"
 #include "wire/store_private.h"
 
-#define PAUSE_FIRST_NS  (INT64_C(20) * 1000 * 1000)
-#define PAUSE_MAX_NS    (INT64_C(500) * 1000 * 1000)
-#define RESOLVE_WAIT_NS (INT64_C(200) * 1000 * 1000)
-#define EVENTS_MAX      16
+#define PAUSE_FIRST_NS   (INT64_C(20) * 1000 * 1000)
+#define PAUSE_MAX_NS     (INT64_C(500) * 1000 * 1000)
+#define BACKLOG_PAUSE_NS (INT64_C(2) * 1000 * 1000)
+#define RESOLVE_WAIT_NS  (INT64_C(200) * 1000 * 1000)
+#define EVENTS_MAX       16
 
 enum stage { STAGE_RESTING, STAGE_CONNECTING, STAGE_PROVING, STAGE_ASKING, STAGE_HOPELESS };
 
-struct attempt {
+struct store_attempt {
     struct address address;
     enum stage stage;
     struct channel channel;
     int64_t until_ns; /* resting: when to try again; else: when to give up this try */
     int64_t pause_ns;
     bool wants_write;
-    char why[160]; /* the last failure */
+    bool is_refused; /* the last time somebody answered there, and hung up on our proof */
+    char why[160];   /* the last failure */
 };
 
-static void attempt_rest(const struct store_dial *d, struct attempt *a, const char *why)
+static void attempt_rest(const struct store_dial *d, struct store_attempt *a, const char *why)
 {
     if (a->stage != STAGE_RESTING && a->stage != STAGE_HOPELESS) {
         d->os->poll_remove(d->os->ctx, d->poll_fd, a->channel.fd);
         channel_end(&a->channel);
     }
     snprintf(a->why, sizeof a->why, "%s", why);
+    a->is_refused = false;
     a->stage = STAGE_RESTING;
     a->until_ns = os_now_ns(d->os) + a->pause_ns;
     a->pause_ns = a->pause_ns * 2 < PAUSE_MAX_NS ? a->pause_ns * 2 : PAUSE_MAX_NS;
 }
 
-static void attempt_fail(const struct store_dial *d, struct attempt *a, hvd_status_t status,
+static void attempt_fail(const struct store_dial *d, struct store_attempt *a, hvd_status_t status,
                          const struct error *error)
 {
+    bool was_proving = a->stage == STAGE_PROVING;
     attempt_rest(d, a, error->text);
+    a->is_refused = was_proving;
     if (status == HVD_ERR_AUTH)
         a->stage = STAGE_HOPELESS; /* whoever sits there has another key; that will not change */
 }
 
-static bool attempt_watch(const struct store_dial *d, struct attempt *a, bool wants_write)
+static bool attempt_watch(const struct store_dial *d, struct store_attempt *a, bool wants_write)
 {
     if (wants_write == a->wants_write)
         return true;
@@ -64,7 +69,7 @@ static bool attempt_watch(const struct store_dial *d, struct attempt *a, bool wa
     return d->os->poll_change(d->os->ctx, d->poll_fd, a->channel.fd, a, wants_write) >= 0;
 }
 
-static void attempt_start(const struct store_dial *d, struct attempt *a)
+static void attempt_start(const struct store_dial *d, struct store_attempt *a)
 {
     static const int yes = 1;
     const struct os *os = d->os;
@@ -80,7 +85,9 @@ static void attempt_start(const struct store_dial *d, struct attempt *a)
         os->connect(os->ctx, fd, (const struct sockaddr *)&a->address.sockaddr, a->address.bytes);
     if (rc < 0 && rc != -EINPROGRESS) {
         os->close(os->ctx, fd);
-        attempt_rest(d, a, strerror(-rc));
+        if (rc == -EAGAIN)
+            a->pause_ns = BACKLOG_PAUSE_NS; /* a Unix socket's backlog is full: soon it is not */
+        attempt_rest(d, a, rc == -EAGAIN ? "its backlog is full" : strerror(-rc));
         return;
     }
     if (channel_begin(&a->channel, os, d->budget, fd, &self, d->cipher, STORE_ANSWER_MAX) !=
@@ -95,7 +102,8 @@ static void attempt_start(const struct store_dial *d, struct attempt *a)
     a->until_ns = os_now_ns(os) + STORE_HANDSHAKE_NS;
 }
 
-static hvd_status_t on_connected(const struct store_dial *d, struct attempt *a, struct error *error)
+static hvd_status_t on_connected(const struct store_dial *d, struct store_attempt *a,
+                                 struct error *error)
 {
     int code = 0;
     unsigned n = sizeof code;
@@ -106,7 +114,7 @@ static hvd_status_t on_connected(const struct store_dial *d, struct attempt *a, 
     return HVD_OK;
 }
 
-static hvd_status_t on_proving(struct attempt *a, struct error *error)
+static hvd_status_t on_proving(struct store_attempt *a, struct error *error)
 {
     hvd_status_t status = channel_handshake(&a->channel, error);
     if (status != HVD_OK)
@@ -116,7 +124,7 @@ static hvd_status_t on_proving(struct attempt *a, struct error *error)
     return HVD_OK;
 }
 
-static hvd_status_t on_asking(struct attempt *a, struct error *error)
+static hvd_status_t on_asking(struct store_attempt *a, struct error *error)
 {
     hvd_status_t status = channel_flush(&a->channel, error);
     if (status == HVD_OK)
@@ -127,7 +135,8 @@ static hvd_status_t on_asking(struct attempt *a, struct error *error)
 }
 
 /* HVD_OK: this attempt has won. */
-static hvd_status_t attempt_step(const struct store_dial *d, struct attempt *a, struct error *error)
+static hvd_status_t attempt_step(const struct store_dial *d, struct store_attempt *a,
+                                 struct error *error)
 {
     hvd_status_t status = HVD_OK;
     if (a->stage == STAGE_CONNECTING)
@@ -142,13 +151,13 @@ static hvd_status_t attempt_step(const struct store_dial *d, struct attempt *a, 
 }
 
 /* Starts what is due, gives up what hangs; tells when to look again. */
-static int64_t attempts_tend(const struct store_dial *d, struct attempt *attempts, int count,
+static int64_t attempts_tend(const struct store_dial *d, struct store_attempt *attempts, int count,
                              bool *ret_is_hopeless)
 {
     int64_t next_ns = d->deadline_ns, now_ns = os_now_ns(d->os);
     *ret_is_hopeless = true;
     for (int i = 0; i < count; i++) {
-        struct attempt *a = &attempts[i];
+        struct store_attempt *a = &attempts[i];
         if (a->stage == STAGE_HOPELESS)
             continue;
         *ret_is_hopeless = false;
@@ -162,13 +171,12 @@ static int64_t attempts_tend(const struct store_dial *d, struct attempt *attempt
     return next_ns;
 }
 
-static struct attempt *attempts_wait(const struct store_dial *d, int64_t until_ns)
+static struct store_attempt *attempts_look(const struct store_dial *d)
 {
     struct os_event events[EVENTS_MAX];
-    int64_t left_ns = until_ns - os_now_ns(d->os);
-    int n = d->os->poll_wait(d->os->ctx, d->poll_fd, events, EVENTS_MAX, left_ns > 0 ? left_ns : 0);
+    int n = d->os->poll_wait(d->os->ctx, d->poll_fd, events, EVENTS_MAX, 0);
     for (int i = 0; i < n; i++) {
-        struct attempt *a = events[i].tag;
+        struct store_attempt *a = events[i].tag;
         struct error error = {0};
         hvd_status_t status = attempt_step(d, a, &error);
         if (status == HVD_OK)
@@ -180,14 +188,14 @@ static struct attempt *attempts_wait(const struct store_dial *d, int64_t until_n
 }
 
 /* One line about every address that did not work. */
-static hvd_status_t fail_all(const struct attempt *attempts, int count, hvd_status_t status,
+static hvd_status_t fail_all(const struct store_attempt *attempts, int count, hvd_status_t status,
                              struct error *error)
 {
     char text[HVD_ERROR_MAX - 64] = "";
     size_t at = 0;
     for (int i = 0; i < count && at < sizeof text; i++) {
         char address[ADDRESS_TEXT_MAX];
-        const struct attempt *a = &attempts[i];
+        const struct store_attempt *a = &attempts[i];
         address_format(&a->address, address, sizeof address);
         int n = snprintf(text + at, sizeof text - at, "%s%s: %s", i > 0 ? "; " : "", address,
                          a->why[0] != '\0' ? a->why : "no answer");
@@ -196,72 +204,89 @@ static hvd_status_t fail_all(const struct attempt *attempts, int count, hvd_stat
     return error_set(error, status, "could not reach the store: %s", text);
 }
 
-static hvd_status_t dial_loop(const struct store_dial *d, struct attempt *attempts, int count,
-                              struct attempt **ret_winner, struct error *error)
+/* A store that is busy or about to end may hang up, too; at the time limit it is most likely the
+ * key.
+ */
+static hvd_status_t late_status(const struct store_dial *d)
 {
-    for (;;) {
-        bool is_hopeless;
-        int64_t next_ns = attempts_tend(d, attempts, count, &is_hopeless);
-        if (is_hopeless)
-            return fail_all(attempts, count, HVD_ERR_AUTH, error);
-        struct attempt *winner = attempts_wait(d, next_ns);
-        if (winner != NULL) {
-            *ret_winner = winner;
-            return HVD_OK;
-        }
-        if (os_now_ns(d->os) >= d->deadline_ns)
-            return fail_all(attempts, count, HVD_ERR_TIMEOUT, error);
-    }
+    for (int i = 0; i < d->count; i++)
+        if (!d->attempts[i].is_refused)
+            return HVD_ERR_TIMEOUT;
+    return HVD_ERR_AUTH;
 }
 
 /* Names may become known later than we start; a malformed address never becomes right. */
-static hvd_status_t resolve(const struct store_dial *d, struct address *ret_list, int *ret_count,
-                            struct error *error)
-{
-    for (;;) {
-        struct error why = {0};
-        hvd_status_t status =
-            address_list_parse(d->addresses, ret_list, ADDRESS_LIST_MAX, ret_count, &why);
-        if (status == HVD_OK)
-            return status;
-        int64_t left_ns = d->deadline_ns - os_now_ns(d->os);
-        if (status != HVD_ERR_LINK || left_ns <= 0)
-            return error_set(error, status == HVD_ERR_LINK ? HVD_ERR_TIMEOUT : status, "%s",
-                             why.text);
-        d->os->sleep_ns(d->os->ctx, left_ns < RESOLVE_WAIT_NS ? left_ns : RESOLVE_WAIT_NS);
-    }
-}
-
-hvd_status_t store_dial(const struct store_dial *dial, struct channel *ret_channel,
-                        struct address *ret_address, struct error *error)
+static hvd_status_t resolve(struct store_dial *d, struct error *error)
 {
     struct address list[ADDRESS_LIST_MAX];
-    struct attempt *winner = NULL;
+    struct error why = {0};
     int count = 0;
-    hvd_status_t status = resolve(dial, list, &count, error);
-    if (status != HVD_OK)
-        return status;
-    struct attempt *attempts = os_alloc(dial->os, (size_t)count * sizeof *attempts);
-    if (attempts == NULL)
-        return error_set(error, HVD_ERR_NO_MEMORY, "no memory to dial the store");
-    for (int i = 0; i < count; i++) {
-        attempts[i].address = list[i];
-        attempts[i].pause_ns = PAUSE_FIRST_NS;
+    int64_t now_ns = os_now_ns(d->os);
+    hvd_status_t status =
+        address_list_parse(d->os, d->addresses, list, ADDRESS_LIST_MAX, &count, &why);
+    if (status == HVD_ERR_LINK && now_ns < d->deadline_ns) {
+        d->next_ns = now_ns + RESOLVE_WAIT_NS;
+        if (d->next_ns > d->deadline_ns)
+            d->next_ns = d->deadline_ns;
+        return HVD_IN_PROGRESS;
     }
-    status = dial_loop(dial, attempts, count, &winner, error);
+    if (status != HVD_OK)
+        return error_set(error, status == HVD_ERR_LINK ? HVD_ERR_TIMEOUT : status, "%s", why.text);
+    d->attempts = os_alloc(d->os, (size_t)count * sizeof *d->attempts);
+    if (d->attempts == NULL)
+        return error_set(error, HVD_ERR_NO_MEMORY, "no memory to dial the store");
+    d->count = count;
     for (int i = 0; i < count; i++) {
-        struct attempt *a = &attempts[i];
+        d->attempts[i].address = list[i];
+        d->attempts[i].pause_ns = PAUSE_FIRST_NS;
+    }
+    return HVD_OK;
+}
+
+static void take_winner(struct store_dial *d, struct store_attempt *winner,
+                        struct channel *ret_channel, struct address *ret_address)
+{
+    d->os->poll_remove(d->os->ctx, d->poll_fd, winner->channel.fd);
+    *ret_channel = winner->channel;
+    *ret_address = winner->address;
+    winner->stage = STAGE_HOPELESS; /* its channel is not ours any more */
+}
+
+hvd_status_t store_dial_step(struct store_dial *d, struct channel *ret_channel,
+                             struct address *ret_address, struct error *error)
+{
+    bool is_hopeless;
+    if (d->attempts == NULL) {
+        hvd_status_t status = os_now_ns(d->os) < d->next_ns ? HVD_IN_PROGRESS : resolve(d, error);
+        if (status != HVD_OK)
+            return status;
+    }
+    struct store_attempt *winner = attempts_look(d);
+    if (winner != NULL) {
+        take_winner(d, winner, ret_channel, ret_address);
+        return HVD_OK;
+    }
+    d->next_ns = attempts_tend(d, d->attempts, d->count, &is_hopeless);
+    if (is_hopeless)
+        return fail_all(d->attempts, d->count, HVD_ERR_AUTH, error);
+    if (os_now_ns(d->os) >= d->deadline_ns)
+        return fail_all(d->attempts, d->count, late_status(d), error);
+    return HVD_IN_PROGRESS;
+}
+
+void store_dial_end(struct store_dial *d)
+{
+    for (int i = 0; i < d->count; i++) {
+        struct store_attempt *a = &d->attempts[i];
         if (a->stage == STAGE_RESTING || a->stage == STAGE_HOPELESS)
             continue;
-        dial->os->poll_remove(dial->os->ctx, dial->poll_fd, a->channel.fd);
-        if (a != winner)
-            channel_end(&a->channel);
+        d->os->poll_remove(d->os->ctx, d->poll_fd, a->channel.fd);
+        channel_end(&a->channel);
     }
-    if (status == HVD_OK) {
-        *ret_channel = winner->channel;
-        *ret_address = winner->address;
-    }
-    bytes_wipe(attempts, (size_t)count * sizeof *attempts);
-    os_free(dial->os, attempts);
-    return status;
+    if (d->attempts != NULL)
+        bytes_wipe(d->attempts, (size_t)d->count * sizeof *d->attempts);
+    if (d->os != NULL)
+        os_free(d->os, d->attempts);
+    d->attempts = NULL;
+    d->count = 0;
 }

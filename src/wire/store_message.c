@@ -29,6 +29,20 @@ static void exchange_read(struct reader *r, struct store_request *ret)
         r->bad = true;
 }
 
+static void join_read(struct reader *r, struct store_request *ret)
+{
+    get_text(r, ret->scope, sizeof ret->scope);
+    get_text(r, ret->worker, sizeof ret->worker);
+    ret->life = get_u64(r);
+    ret->epoch = get_u64(r);
+    ret->index = get_u32(r);
+    ret->count = get_u32(r);
+    ret->wait_ns = wait_of(get_u64(r));
+    if (ret->count > STORE_COUNT_MAX || ret->index >= ret->count || ret->life == 0 ||
+        (ret->epoch > INT64_MAX && ret->epoch != STORE_EPOCH_ANY))
+        r->bad = true;
+}
+
 bool store_request_read(uint8_t type, const void *bytes, size_t n, struct store_request *ret)
 {
     struct reader r;
@@ -37,6 +51,7 @@ bool store_request_read(uint8_t type, const void *bytes, size_t n, struct store_
     ret->type = (enum store_type)type;
     switch (ret->type) {
     case STORE_EXCHANGE: exchange_read(&r, ret); return reader_done(&r);
+    case STORE_JOIN: join_read(&r, ret); return reader_done(&r);
     case STORE_PUT:
         get_text(&r, ret->scope, sizeof ret->scope);
         get_text(&r, ret->key, sizeof ret->key);
@@ -69,7 +84,11 @@ size_t store_request_write(const struct store_request *request, void *ret_bytes,
         return 0;
     if (request->type != STORE_PING && request->type != STORE_LEAVE)
         put_text(&w, request->scope);
-    if (request->type == STORE_EXCHANGE) {
+    if (request->type == STORE_JOIN) {
+        put_text(&w, request->worker);
+        put_u64(&w, request->life);
+    }
+    if (request->type == STORE_EXCHANGE || request->type == STORE_JOIN) {
         put_u64(&w, request->epoch);
         put_u32(&w, request->index);
         put_u32(&w, request->count);

@@ -8,9 +8,12 @@
  *   DELETE    text scope
  *   PING      (nothing)
  *   LEAVE     (nothing): this connection is about to be closed on purpose
+ *   JOIN      text scope, text worker, u64 life, u64 least epoch, u32 index, u32 count, u64 wait_ns
  *   ANSWER    u32 status, text why, then for EXCHANGE: u32 count, count * u32 length, the bytes;
- *             for GET: blob
- * wait_ns is how long the server may hold the answer back; it then says what is missing.
+ *             for GET: blob; for JOIN: u64 epoch, 32 bytes of salt, u64 notice, u32 number of
+ *             members (0: the count asked for), for each: text worker, u32 local rank and size,
+ * cross rank and size wait_ns is how long the server may hold the answer back; it then says what is
+ * missing.
  *
  * Thread: any.  Blocks: never.  Start reading at store_request_read(). */
 #ifndef HVD_WIRE_STORE_MESSAGE_H
@@ -27,7 +30,8 @@ enum store_type {
     STORE_DELETE = 4,
     STORE_PING = 5,
     STORE_ANSWER = 6,
-    STORE_LEAVE = 7
+    STORE_LEAVE = 7,
+    STORE_JOIN = 8
 };
 
 #define STORE_REQUEST_OVERHEAD 1024u /* everything of a request but its blob */
@@ -37,7 +41,9 @@ enum store_type {
 struct store_request {
     enum store_type type;
     char scope[STORE_KEY_MAX + 1], key[STORE_KEY_MAX + 1];
-    uint64_t epoch;
+    char worker[STORE_WORKER_MAX + 1];
+    uint64_t life;
+    uint64_t epoch; /* JOIN: the least one */
     uint32_t index, count;
     bool is_waiting;
     int64_t wait_ns;

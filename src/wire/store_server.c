@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* store_server.c - the serving side of the store: listeners, connections, time-outs.
  *
- * A connection lives through three states: pending (has not proven the key; at most
- * STORE_PENDING_MAX of them and 5 s each, the oldest goes first), idle or being answered, and
- * waiting (its answer depends on others; see store_table.h). Whatever is wrong with a connection
- * closes that connection and nothing else.
+ * A connection goes through these states: stranger (TCP, its hello is not verified: at most
+ * STORE_STRANGERS_MAX of them and 2 s each, the oldest idle one is dropped first), pending (a
+ * process of our own user, or the hello is verified: 5 s, never dropped for another), idle or being
+ * answered, and waiting (its answer depends on others; see store_table.h). On a Unix socket other
+ * users are dropped at accept. Whatever is wrong with a connection closes that connection and
+ * nothing else.
  *
  * Thread: one loop.  Owner: the launcher, or rank 0.  Blocks: never.
  * Invariant: a closed connection stays in `dead` until the end of progress(), because an event
  * already fetched may still name it.  Start reading at store_server_progress(). */
 #include "wire/store.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -21,6 +24,7 @@
 
 #include "base/sha256.h"
 #include "wire/address.h"
+#include "wire/peercred.h"
 #include "wire/store_private.h"
 #include "wire/store_table.h"
 
@@ -29,13 +33,22 @@
 #define EVENTS_PER_CALL  64
 #define ROUNDS_PER_CALL  16 /* of EVENTS_PER_CALL, before the caller gets its thread back */
 #define ACCEPTS_PER_TURN 256
-#define ACCEPT_PAUSE_NS  (INT64_C(100) * 1000 * 1000) /* after the system ran out of descriptors */
-#define NEVER_NS         INT64_MAX
-#define VANISHED_MAX     16 /* of whom one is enough to act upon */
+/* A backlog full of other users' connections is emptied in one turn; then nobody is accepted for a
+ * while, for longer as long as nobody else comes, so that a flood costs the job next to nothing.
+ * Our own ranks dial again. */
+#define FOREIGN_PER_TURN    LISTEN_BACKLOG
+#define FOREIGN_MANY        256
+#define ACCEPT_PAUSE_NS     (INT64_C(100) * 1000 * 1000) /* also when descriptors have run out */
+#define ACCEPT_PAUSE_MAX_NS (INT64_C(1000) * 1000 * 1000)
+#define NEVER_NS            INT64_MAX
+#define VANISHED_MAX        16 /* of whom one is enough to act upon */
 
 struct listener {
     int fd; /* tags in the poller point here or at a connection; see target_listener() */
+    bool is_unix;
 };
+
+enum conn_place { PLACE_STRANGERS, PLACE_PENDING, PLACE_PROVEN, PLACE_DEAD };
 
 struct conn {
     TAILQ_ENTRY(conn) link;
@@ -43,11 +56,12 @@ struct conn {
     struct channel channel;
     struct waiter waiter;
     struct reply *reply; /* being sent */
-    int64_t deadline_ns; /* pending: of the handshake; waiting: of the answer */
-    bool wants_write;    /* as the poller knows it */
-    bool is_dead;
-    bool is_member;  /* of the watched exchange, and has not said LEAVE */
-    uint32_t member; /* its index there */
+    int64_t deadline_ns; /* stranger, pending: of the handshake; waiting: of the answer */
+    enum conn_place place;
+    bool wants_write;   /* as the poller knows it */
+    bool is_member;     /* of the watched exchange, and has not said LEAVE */
+    bool has_exchanged; /* its last answer was that of an exchange */
+    uint32_t member;    /* its index there */
 };
 
 struct vanished {
@@ -67,10 +81,10 @@ struct store_server {
     struct table table;
     struct listener listeners[LISTENERS_MAX];
     int listener_count;
-    struct conn_list pending; /* in the order of their deadlines */
-    struct conn_list proven;
-    struct conn_list dead;
-    int pending_count;
+    struct conn_list places[PLACE_DEAD + 1]; /* strangers, pending: in the order of deadlines */
+    int stranger_count, pending_count;
+    uint64_t evicted_count, foreign_count, change_count;
+    int64_t foreign_pause_ns; /* the last one; 0: our own user came since */
     int64_t now_ns;
     int64_t wait_next_ns;     /* no waiting connection's deadline is before this */
     int64_t accept_resume_ns; /* NEVER_NS: listening */
@@ -120,19 +134,37 @@ static void member_vanishes(struct conn *c)
 
 /* ---- connections ---- */
 
+static void place_count(struct conn *c, int by)
+{
+    struct store_server *s = c->server;
+    if (c->place == PLACE_STRANGERS)
+        s->stranger_count += by;
+    if (c->place == PLACE_PENDING)
+        s->pending_count += by;
+    assert(s->stranger_count >= 0 && s->pending_count >= 0);
+}
+
+static void place_enter(struct conn *c, enum conn_place place)
+{
+    c->place = place;
+    TAILQ_INSERT_TAIL(&c->server->places[place], c, link);
+    place_count(c, 1);
+}
+
+static void place_change(struct conn *c, enum conn_place place)
+{
+    place_count(c, -1);
+    TAILQ_REMOVE(&c->server->places[c->place], c, link);
+    place_enter(c, place);
+}
+
 static void conn_close(struct conn *c)
 {
     struct store_server *s = c->server;
-    if (c->is_dead)
+    if (c->place == PLACE_DEAD)
         return;
-    c->is_dead = true;
-    if (c->channel.is_proven) {
-        TAILQ_REMOVE(&s->proven, c, link);
-    } else {
-        TAILQ_REMOVE(&s->pending, c, link);
-        s->pending_count--;
-    }
-    TAILQ_INSERT_TAIL(&s->dead, c, link);
+    place_change(c, PLACE_DEAD);
+    s->change_count++;
     member_vanishes(c);
     table_forget(&s->table, &c->waiter);
     s->os->poll_remove(s->os->ctx, s->poll_fd, c->channel.fd);
@@ -144,8 +176,8 @@ static void conn_close(struct conn *c)
 static void dead_free(struct store_server *s)
 {
     struct conn *c;
-    while ((c = TAILQ_FIRST(&s->dead)) != NULL) {
-        TAILQ_REMOVE(&s->dead, c, link);
+    while ((c = TAILQ_FIRST(&s->places[PLACE_DEAD])) != NULL) {
+        TAILQ_REMOVE(&s->places[PLACE_DEAD], c, link);
         os_free(s->os, c);
     }
 }
@@ -229,7 +261,11 @@ static struct reply *serve(struct conn *c, const struct store_request *q)
 {
     struct store_server *s = c->server;
     switch (q->type) {
-    case STORE_EXCHANGE: member_enters(c, q); return table_exchange(&s->table, q, &c->waiter);
+    case STORE_EXCHANGE:
+        member_enters(c, q);
+        c->has_exchanged = true;
+        return table_exchange(&s->table, q, &c->waiter);
+    case STORE_JOIN: c->has_exchanged = false; return table_join(&s->table, q, &c->waiter);
     case STORE_PUT: return serve_put(c, q);
     case STORE_GET: return serve_get(c, q);
     case STORE_DELETE: table_delete(&s->table, q->scope); break;
@@ -257,6 +293,7 @@ static void conn_request(struct conn *c)
             conn_close(c);
             return;
         }
+        s->change_count++;
         reply = serve(c, &q);
         channel_take(channel);
         if (reply == NULL && c->waiter.scope != NULL) {
@@ -270,14 +307,30 @@ static void conn_request(struct conn *c)
 
 /* ---- events ---- */
 
+/* A hello that another pending connection has sent, too, was recorded: it wins no place. */
+static bool is_recorded(const struct conn *c)
+{
+    const struct conn *other;
+    TAILQ_FOREACH(other, &c->server->places[PLACE_PENDING], link)
+    {
+        if (other != c && handshake_is_same_hello(&other->channel.handshake, &c->channel.handshake))
+            return true;
+    }
+    return false;
+}
+
 static void conn_handshake(struct conn *c)
 {
     struct store_server *s = c->server;
     hvd_status_t status = channel_handshake(&c->channel, NULL);
     if (status == HVD_OK) {
-        TAILQ_REMOVE(&s->pending, c, link);
-        s->pending_count--;
-        TAILQ_INSERT_TAIL(&s->proven, c, link);
+        place_change(c, PLACE_PROVEN);
+    } else if (status == HVD_IN_PROGRESS && c->place == PLACE_STRANGERS &&
+               handshake_is_hello_verified(&c->channel.handshake)) {
+        c->deadline_ns = s->now_ns + STORE_HANDSHAKE_NS;
+        place_change(c, PLACE_PENDING);
+        if (is_recorded(c))
+            status = HVD_ERR_AUTH;
     }
     if (status < 0 || !conn_watch(c))
         conn_close(c);
@@ -285,7 +338,7 @@ static void conn_handshake(struct conn *c)
 
 static void conn_event(struct conn *c)
 {
-    if (c->is_dead)
+    if (c->place == PLACE_DEAD)
         return;
     if (!c->channel.is_proven) {
         conn_handshake(c);
@@ -293,7 +346,7 @@ static void conn_event(struct conn *c)
     }
     if (c->reply != NULL)
         conn_flush(c);
-    if (c->is_dead)
+    if (c->place == PLACE_DEAD)
         return;
     bool is_busy = c->reply != NULL || c->waiter.scope != NULL;
     hvd_status_t status =
@@ -304,7 +357,44 @@ static void conn_event(struct conn *c)
         conn_close(c);
 }
 
-static bool conn_admit(struct store_server *s, int fd)
+/* The oldest of `place` that has sent nothing, else the oldest whose hello is not verified. */
+static struct conn *stranger_oldest(struct store_server *s, enum conn_place place)
+{
+    struct conn *c, *oldest = NULL;
+    TAILQ_FOREACH(c, &s->places[place], link)
+    {
+        const struct handshake *h = &c->channel.handshake;
+        if (handshake_is_hello_verified(h))
+            continue;
+        if (handshake_is_idle(h))
+            return c;
+        if (oldest == NULL)
+            oldest = c;
+    }
+    return oldest;
+}
+
+/* Makes room for one more. What a stranger sent may still be in its socket: it is asked first. */
+static bool stranger_evict(struct store_server *s, enum conn_place place)
+{
+    int count = place == PLACE_STRANGERS ? s->stranger_count : s->pending_count;
+    for (int i = 0; i < count; i++) {
+        struct conn *c = stranger_oldest(s, place);
+        if (c == NULL)
+            return false;
+        conn_handshake(c);
+        if (c->place == PLACE_DEAD)
+            return true;
+        if (c->place != place || handshake_is_hello_verified(&c->channel.handshake))
+            continue;
+        conn_close(c);
+        s->evicted_count++;
+        return true;
+    }
+    return false;
+}
+
+static bool conn_admit(struct store_server *s, int fd, bool is_unix)
 {
     static const int yes = 1;
     struct channel_identity self = {.key = s->key,
@@ -317,7 +407,7 @@ static bool conn_admit(struct store_server *s, int fd)
         return false;
     c->server = s;
     c->waiter.answer = waiter_answered;
-    c->deadline_ns = s->now_ns + STORE_HANDSHAKE_NS;
+    c->deadline_ns = s->now_ns + (is_unix ? STORE_HANDSHAKE_NS : STORE_STRANGER_NS);
     s->os->sockopt_set(s->os->ctx, fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     if (channel_begin(&c->channel, s->os, &s->budget, fd, &self, cipher, STORE_REQUEST_MAX) !=
             HVD_OK ||
@@ -327,18 +417,19 @@ static bool conn_admit(struct store_server *s, int fd)
         os_free(s->os, c);
         return false;
     }
-    TAILQ_INSERT_TAIL(&s->pending, c, link);
-    if (++s->pending_count > STORE_PENDING_MAX)
-        conn_close(TAILQ_FIRST(&s->pending));
+    if (!is_unix && s->stranger_count >= STORE_STRANGERS_MAX)
+        stranger_evict(s, PLACE_STRANGERS);
+    place_enter(c, is_unix ? PLACE_PENDING : PLACE_STRANGERS);
+    conn_handshake(c);
     return true;
 }
 
 /* Listening stops for a moment: a listener that stays readable would keep the loop spinning. */
-static void accept_pause(struct store_server *s)
+static void accept_pause(struct store_server *s, int64_t pause_ns)
 {
     for (int i = 0; i < s->listener_count; i++)
         s->os->poll_remove(s->os->ctx, s->poll_fd, s->listeners[i].fd);
-    s->accept_resume_ns = s->now_ns + ACCEPT_PAUSE_NS;
+    s->accept_resume_ns = s->now_ns + pause_ns;
 }
 
 static void accept_resume(struct store_server *s)
@@ -351,26 +442,46 @@ static void accept_resume(struct store_server *s)
     }
 }
 
+/* 1: admitted, or refused for what it is; 0: of another user; negative: nothing accepted. */
+static int accept_one(struct store_server *s, const struct listener *l)
+{
+    const struct os *os = s->os;
+    int fd = os->accept(os->ctx, l->fd, NULL, NULL);
+    if (fd < 0)
+        return fd;
+    bool is_foreign = l->is_unix && !peercred_is_same_user(os, l->fd, fd);
+    s->foreign_count += is_foreign;
+    if (is_foreign || !conn_admit(s, fd, l->is_unix))
+        os->close(os->ctx, fd);
+    return is_foreign ? 0 : 1;
+}
+
 static void listener_event(struct store_server *s, const struct listener *l)
 {
-    for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
-        int fd = s->os->accept(s->os->ctx, l->fd, NULL, NULL);
-        if (fd == -EAGAIN)
-            return;
-        if (fd == -ECONNABORTED || fd == -EINTR)
-            continue;
-        if (fd < 0) {
-            /* no descriptor or memory left: strangers make room first */
-            if (TAILQ_EMPTY(&s->pending)) {
-                accept_pause(s);
-                return;
-            }
-            conn_close(TAILQ_FIRST(&s->pending));
+    int admitted = 0, foreign = 0;
+    while (admitted < ACCEPTS_PER_TURN && foreign < FOREIGN_PER_TURN) {
+        int rc = accept_one(s, l);
+        if (rc == -EAGAIN)
+            break;
+        if (rc >= 0 || rc == -ECONNABORTED || rc == -EINTR) {
+            admitted += rc != 0;
+            foreign += rc == 0;
             continue;
         }
-        if (!conn_admit(s, fd))
-            s->os->close(s->os->ctx, fd);
+        /* no descriptor or memory left: strangers make room first */
+        if (!stranger_evict(s, PLACE_STRANGERS) && !stranger_evict(s, PLACE_PENDING)) {
+            accept_pause(s, ACCEPT_PAUSE_NS);
+            return;
+        }
     }
+    if (admitted > 0)
+        s->foreign_pause_ns = 0;
+    if (foreign < FOREIGN_MANY)
+        return;
+    s->foreign_pause_ns = s->foreign_pause_ns == 0 ? ACCEPT_PAUSE_NS : 2 * s->foreign_pause_ns;
+    if (s->foreign_pause_ns > ACCEPT_PAUSE_MAX_NS)
+        s->foreign_pause_ns = ACCEPT_PAUSE_MAX_NS;
+    accept_pause(s, s->foreign_pause_ns);
 }
 
 static struct listener *target_listener(struct store_server *s, void *tag)
@@ -383,10 +494,10 @@ static struct listener *target_listener(struct store_server *s, void *tag)
 
 /* ---- time ---- */
 
-static void expire_pending(struct store_server *s)
+static void expire_pending(struct store_server *s, enum conn_place place)
 {
     struct conn *c;
-    while ((c = TAILQ_FIRST(&s->pending)) != NULL && c->deadline_ns <= s->now_ns)
+    while ((c = TAILQ_FIRST(&s->places[place])) != NULL && c->deadline_ns <= s->now_ns)
         conn_close(c);
 }
 
@@ -404,7 +515,7 @@ static void expire_waiting(struct store_server *s)
         return;
     struct conn *c, *next;
     s->wait_next_ns = NEVER_NS;
-    for (c = TAILQ_FIRST(&s->proven); c != NULL; c = next) {
+    for (c = TAILQ_FIRST(&s->places[PLACE_PROVEN]); c != NULL; c = next) {
         next = TAILQ_NEXT(c, link);
         if (c->waiter.scope == NULL)
             continue;
@@ -434,7 +545,8 @@ void store_server_progress(struct store_server *s, int64_t now_ns)
         if (n < EVENTS_PER_CALL)
             break;
     }
-    expire_pending(s);
+    expire_pending(s, PLACE_STRANGERS);
+    expire_pending(s, PLACE_PENDING);
     expire_waiting(s);
     dead_free(s);
 }
@@ -442,9 +554,11 @@ void store_server_progress(struct store_server *s, int64_t now_ns)
 int64_t store_server_deadline_ns(const struct store_server *s)
 {
     int64_t at = s->wait_next_ns;
-    const struct conn *oldest = TAILQ_FIRST(&s->pending);
-    if (oldest != NULL && oldest->deadline_ns < at)
-        at = oldest->deadline_ns;
+    for (enum conn_place place = PLACE_STRANGERS; place <= PLACE_PENDING; place++) {
+        const struct conn *oldest = TAILQ_FIRST(&s->places[place]);
+        if (oldest != NULL && oldest->deadline_ns < at)
+            at = oldest->deadline_ns;
+    }
     return s->accept_resume_ns < at ? s->accept_resume_ns : at;
 }
 
@@ -459,17 +573,18 @@ int store_server_poll_fd(const struct store_server *s)
 static hvd_status_t name_choose(const struct os *os, const char *address, char *ret_text,
                                 struct error *error)
 {
-    uint64_t number;
+    uint64_t number[2];
     if (strcmp(address, "unix:") != 0) {
         if (strlen(address) >= ADDRESS_TEXT_MAX)
             return error_set(error, HVD_ERR_INVALID, "address \"%.80s...\" is too long", address);
         snprintf(ret_text, ADDRESS_TEXT_MAX, "%s", address);
         return HVD_OK;
     }
-    int rc = os->random(os->ctx, &number, sizeof number);
+    int rc = os->random(os->ctx, number, sizeof number);
     if (rc < 0)
         return error_set_os(error, rc, "no random bytes for a name");
-    snprintf(ret_text, ADDRESS_TEXT_MAX, "unix:horovod-%016llx", (unsigned long long)number);
+    snprintf(ret_text, ADDRESS_TEXT_MAX, "unix:horovod-%016llx%016llx",
+             (unsigned long long)number[0], (unsigned long long)number[1]);
     return HVD_OK;
 }
 
@@ -507,6 +622,7 @@ static hvd_status_t listener_add(struct store_server *s, int fd, char *ret_addre
     if (rc < 0)
         return error_set_os(error, rc, "cannot watch a listening socket");
     l->fd = fd;
+    l->is_unix = bound.sockaddr.ss_family == AF_UNIX;
     s->listener_count++;
     address_format(&bound, ret_address, ADDRESS_TEXT_MAX);
     return HVD_OK;
@@ -523,7 +639,7 @@ static hvd_status_t listen_on(struct store_server *s, const char *address, char 
                          LISTENERS_MAX);
     hvd_status_t status = name_choose(s->os, address, text, error);
     if (status == HVD_OK)
-        status = address_list_parse(text, list, ADDRESS_LIST_MAX, &count, error);
+        status = address_list_parse(s->os, text, list, ADDRESS_LIST_MAX, &count, error);
     if (status != HVD_OK)
         return status;
     if (address_is_wildcard(&list[0]))
@@ -576,14 +692,13 @@ hvd_status_t store_server_create(const struct os *os, const char *address, const
         return error_set(error, HVD_ERR_NO_MEMORY, "no memory for the store");
     s->os = os;
     memcpy(s->key, key, sizeof s->key);
-    TAILQ_INIT(&s->pending);
-    TAILQ_INIT(&s->proven);
-    TAILQ_INIT(&s->dead);
+    for (enum conn_place place = PLACE_STRANGERS; place <= PLACE_DEAD; place++)
+        TAILQ_INIT(&s->places[place]);
     s->wait_next_ns = s->accept_resume_ns = NEVER_NS;
     s->now_ns = os_now_ns(os);
     s->budget = (struct budget){.os = os, .max = STORE_TOTAL_MAX};
     table_init(&s->table, &s->budget);
-    cipher_load(&s->cipher);
+    cipher_load(s->os, &s->cipher);
     s->poll_fd = os->poll_create(os->ctx);
     hvd_status_t status = s->poll_fd < 0
                               ? error_set_os(error, s->poll_fd, "no poller for the store")
@@ -601,8 +716,9 @@ void store_server_destroy(struct store_server *s)
     struct conn *c;
     if (s == NULL)
         return;
-    while ((c = TAILQ_FIRST(&s->pending)) != NULL || (c = TAILQ_FIRST(&s->proven)) != NULL)
-        conn_close(c);
+    for (enum conn_place place = PLACE_STRANGERS; place < PLACE_DEAD; place++)
+        while ((c = TAILQ_FIRST(&s->places[place])) != NULL)
+            conn_close(c);
     dead_free(s);
     table_destroy(&s->table);
     for (int i = 0; i < s->listener_count; i++)
@@ -634,6 +750,59 @@ void store_server_delete(struct store_server *s, const char *scope)
     table_delete(&s->table, scope);
 }
 
+hvd_status_t store_server_generation(struct store_server *s, const char *scope, uint64_t epoch,
+                                     const struct store_member *members, uint32_t count,
+                                     uint64_t notice)
+{
+    return table_generation(&s->table, scope, epoch, members, count, notice);
+}
+
+hvd_status_t store_server_judge(struct store_server *s, const char *scope,
+                                const struct store_judge *judge)
+{
+    return table_judge(&s->table, scope, judge);
+}
+
+void store_server_abandon(struct store_server *s, const char *scope)
+{
+    struct conn *c, *next;
+    if (!table_abandon(&s->table, scope))
+        return;
+    for (c = TAILQ_FIRST(&s->places[PLACE_PROVEN]); c != NULL; c = next) {
+        next = TAILQ_NEXT(c, link);
+        /* has all addresses and has not said LEAVE: it connects, and sees this end */
+        if (c->is_member && c->has_exchanged && c->waiter.scope == NULL)
+            conn_close(c);
+    }
+    dead_free(s);
+}
+
+void store_server_review(struct store_server *s, const char *scope)
+{
+    table_review(&s->table, scope);
+}
+
+enum store_standing store_server_standing(const struct store_server *s, const char *scope,
+                                          const char *worker)
+{
+    return table_standing(&s->table, scope, worker);
+}
+
+uint64_t store_server_changes(const struct store_server *s)
+{
+    return s->change_count;
+}
+
+uint64_t store_server_epoch(const struct store_server *s, const char *scope, bool *ret_is_met)
+{
+    return table_epoch(&s->table, scope, ret_is_met);
+}
+
+bool store_server_is_waiting(const struct store_server *s, const char *scope, const char *worker)
+{
+    return table_is_waiting(&s->table, scope, worker);
+}
+
 int32_t store_server_arrived(const struct store_server *s, const char *scope, uint64_t epoch,
                              uint8_t *ret_present, int32_t count)
 {
@@ -657,5 +826,15 @@ size_t store_server_bytes_used(const struct store_server *s)
 
 int store_server_pending_count(const struct store_server *s)
 {
-    return s->pending_count;
+    return s->pending_count + s->stranger_count;
+}
+
+uint64_t store_server_evicted_count(const struct store_server *s)
+{
+    return s->evicted_count;
+}
+
+uint64_t store_server_foreign_count(const struct store_server *s)
+{
+    return s->foreign_count;
 }

@@ -4,14 +4,15 @@
  * Thread: the server's loop.  Owner: struct store_server.
  * Invariants: a waiter is in exactly the list of waiter->scope, or in none; an index of an
  * unfinished exchange has a blob exactly while its waiter waits; a finished exchange has a reply,
- * no blobs and no waiters; a scope with neither values, exchange nor waiters does not exist. Start
- * reading at table_exchange(). */
+ * no blobs and no waiters; a scope with neither values, exchange, roster nor waiters does not
+ * exist.  Start reading at table_join(), then table_exchange(). */
 #include "wire/store_table.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define ABSENT_NAMED_MAX 16 /* ranks named in a text; the rest is counted */
+#define ABSENT_TEXT      " ranks have not arrived: "
 
 struct value {
     struct reply *reply; /* of GET */
@@ -37,6 +38,7 @@ TAILQ_HEAD(waiter_list, waiter);
 
 struct scope {
     struct map values;
+    struct roster roster;
     struct exchange exchange;
     struct waiter_list waiters;
     size_t name_bytes;
@@ -97,13 +99,15 @@ static void scope_free(struct table *t, struct scope *s)
         value_free(t, v);
     map_destroy(&s->values);
     exchange_reset(t, &s->exchange);
+    roster_reset(&s->roster, t->budget);
     map_remove(&t->scopes, s->name, s->name_bytes);
     budget_give(t->budget, s, sizeof *s + s->name_bytes + 1);
 }
 
 static void scope_drop_if_empty(struct table *t, struct scope *s)
 {
-    if (s->values.count == 0 && !s->exchange.is_begun && TAILQ_EMPTY(&s->waiters))
+    if (s->values.count == 0 && !s->exchange.is_begun && s->roster.epoch == 0 &&
+        s->roster.judge.ask == NULL && TAILQ_EMPTY(&s->waiters))
         scope_free(t, s);
 }
 
@@ -138,12 +142,11 @@ static void waiter_add(struct scope *s, struct waiter *w)
 
 /* Answers all waiters of one kind in the scope. answer() may close connections and so shorten the
  * list under our feet: start over after each. */
-static void answer_all(struct scope *s, bool is_exchange, const char *key, struct reply *reply)
+static void answer_all(struct scope *s, enum waiter_kind kind, const char *key, struct reply *reply)
 {
     struct waiter *w = TAILQ_FIRST(&s->waiters);
     while (w != NULL) {
-        bool is_meant = w->is_exchange == is_exchange &&
-                        (is_exchange || key == NULL || strcmp(w->key, key) == 0);
+        bool is_meant = w->kind == kind && (key == NULL || strcmp(w->key, key) == 0);
         if (!is_meant) {
             w = TAILQ_NEXT(w, link);
             continue;
@@ -217,7 +220,7 @@ hvd_status_t table_put(struct table *t, const char *scope, const char *key, cons
         scope_drop_if_empty(t, s);
         return status;
     }
-    answer_all(s, false, key, reply);
+    answer_all(s, WAITER_GET, key, reply);
     return HVD_OK;
 }
 
@@ -233,7 +236,7 @@ hvd_status_t table_wait(struct table *t, const char *scope, const char *key, str
     struct scope *s = scope_make(t, scope);
     if (s == NULL)
         return HVD_ERR_LIMIT;
-    waiter->is_exchange = false;
+    waiter->kind = WAITER_GET;
     snprintf(waiter->key, sizeof waiter->key, "%s", key);
     waiter_add(s, waiter);
     return HVD_OK;
@@ -257,7 +260,7 @@ static hvd_status_t exchange_begin(struct table *t, struct scope *s,
     exchange_reset(t, &s->exchange);
     s->exchange = (struct exchange){
         .is_begun = true, .epoch = request->epoch, .count = request->count, .blobs = blobs};
-    answer_all(s, true, NULL, stale);
+    answer_all(s, WAITER_EXCHANGE, NULL, stale);
     reply_unref(stale);
     return HVD_OK;
 }
@@ -296,7 +299,7 @@ static struct reply *exchange_finish(struct table *t, struct scope *s)
             budget_give(t->budget, x->blobs[i].bytes, x->blobs[i].n + 1);
             x->blobs[i] = (struct blob){0};
         }
-        answer_all(s, true, NULL, reply);
+        answer_all(s, WAITER_EXCHANGE, NULL, reply);
         return reply;
     }
     uint64_t epoch = x->epoch;
@@ -304,7 +307,7 @@ static struct reply *exchange_finish(struct table *t, struct scope *s)
     exchange_reset(t, x);
     *x = (struct exchange){
         .is_begun = true, .epoch = epoch, .count = count, .arrived = count, .reply = reply};
-    answer_all(s, true, NULL, reply);
+    answer_all(s, WAITER_EXCHANGE, NULL, reply);
     return reply_ref(reply);
 }
 
@@ -325,32 +328,40 @@ static bool is_repeat(const struct scope *s, const struct store_request *request
            (bytes == 0 || memcmp(room + at, request->blob, bytes) == 0);
 }
 
-/* A job may run one program after the other, each of which counts its lives from one: once an
- * exchange is finished, who comes with something new within the same membership begins the next. */
-static bool is_next_round(const struct scope *s, const struct store_request *request)
-{
-    const struct exchange *x = &s->exchange;
-    if (x->reply == NULL || request->epoch >> STORE_LIFE_BITS != x->epoch >> STORE_LIFE_BITS)
-        return false;
-    return request->epoch != x->epoch || request->count != x->count || !is_repeat(s, request);
-}
-
 /* Why the request cannot take part in the exchange as it stands, or NULL. */
 static struct reply *exchange_refuse(struct table *t, const struct scope *s,
                                      const struct store_request *request)
 {
     const struct exchange *x = &s->exchange;
-    if (!x->is_begun || request->epoch > x->epoch || is_next_round(s, request))
-        return NULL;
-    if (request->epoch < x->epoch)
+    uint64_t at = s->roster.epoch > x->epoch ? s->roster.epoch : x->epoch;
+    if (request->epoch < at)
         return reply_status(t->budget, HVD_ERR_STALE,
                             "exchange \"%s\" is at epoch %llu, epoch %llu has passed", s->name,
-                            (unsigned long long)x->epoch, (unsigned long long)request->epoch);
+                            (unsigned long long)at, (unsigned long long)request->epoch);
+    if (s->roster.is_over && request->epoch == s->roster.epoch)
+        return reply_status(t->budget, HVD_ERR_STALE, "exchange \"%s\": epoch %llu is given up",
+                            s->name, (unsigned long long)request->epoch);
+    if (s->roster.epoch != 0 && request->epoch > s->roster.epoch)
+        return reply_status(t->budget, HVD_ERR_STALE,
+                            "exchange \"%s\" is at epoch %llu, epoch %llu has not begun", s->name,
+                            (unsigned long long)at, (unsigned long long)request->epoch);
+    if (s->roster.is_driven && request->count != s->roster.count)
+        return reply_status(t->budget, HVD_ERR_MISMATCH,
+                            "exchange \"%s\": rank %u counts %u ranks, the epoch has %u", s->name,
+                            request->index, request->count, s->roster.count);
+    if (!x->is_begun || request->epoch > x->epoch)
+        return NULL;
     if (request->count != x->count)
         return reply_status(t->budget, HVD_ERR_MISMATCH,
                             "exchange \"%s\": rank %u counts %u ranks, others count %u", s->name,
                             request->index, request->count, x->count);
-    return x->reply != NULL ? reply_ref(x->reply) : NULL;
+    if (x->reply == NULL)
+        return NULL;
+    if (!is_repeat(s, request))
+        return reply_status(t->budget, HVD_ERR_STALE,
+                            "exchange \"%s\" of epoch %llu has finished without this process",
+                            s->name, (unsigned long long)x->epoch);
+    return reply_ref(x->reply);
 }
 
 /* A rank that comes again before all have arrived has lost its first connection: the new one
@@ -360,7 +371,7 @@ static void exchange_displace(struct table *t, struct scope *s, uint32_t index)
     struct waiter *w;
     TAILQ_FOREACH(w, &s->waiters, link)
     {
-        if (!w->is_exchange || w->index != index)
+        if (w->kind != WAITER_EXCHANGE || w->index != index)
             continue;
         struct reply *reply = reply_status(t->budget, HVD_ERR_DUPLICATE,
                                            "exchange \"%s\": rank %u came again on another "
@@ -407,9 +418,11 @@ struct reply *table_exchange(struct table *t, const struct store_request *reques
     if (s == NULL)
         return reply_full(t);
     struct reply *refusal = exchange_refuse(t, s, request);
-    if (refusal != NULL)
+    if (refusal != NULL) {
+        scope_drop_if_empty(t, s);
         return refusal;
-    if (!s->exchange.is_begun || request->epoch > s->exchange.epoch || is_next_round(s, request)) {
+    }
+    if (!s->exchange.is_begun || request->epoch > s->exchange.epoch) {
         if (exchange_begin(t, s, request) != HVD_OK) {
             scope_drop_if_empty(t, s);
             return reply_full(t);
@@ -421,10 +434,205 @@ struct reply *table_exchange(struct table *t, const struct store_request *reques
         return reply_full(t);
     if (s->exchange.arrived == s->exchange.count)
         return exchange_finish(t, s);
-    waiter->is_exchange = true;
+    waiter->kind = WAITER_EXCHANGE;
     waiter->index = request->index;
     waiter_add(s, waiter);
     return NULL;
+}
+
+/* ---- generations ---- */
+
+static bool is_met(const struct scope *s)
+{
+    return s->roster.epoch != 0 && s->exchange.epoch == s->roster.epoch &&
+           s->exchange.reply != NULL;
+}
+
+/* The exchange of a generation that is over has nobody to wait for: its members join again. */
+static void exchange_give_up(struct table *t, struct scope *s)
+{
+    struct exchange *x = &s->exchange;
+    if (!x->is_begun || x->epoch >= s->roster.epoch)
+        return;
+    struct reply *stale = reply_status(
+        t->budget, HVD_ERR_STALE, "exchange \"%s\": epoch %llu has begun, epoch %llu is given up",
+        s->name, (unsigned long long)s->roster.epoch, (unsigned long long)x->epoch);
+    exchange_reset(t, x);
+    answer_all(s, WAITER_EXCHANGE, NULL, stale);
+    reply_unref(stale);
+}
+
+/* NULL: it is early, or there was no memory to say anything. */
+static struct reply *join_answer(struct table *t, struct scope *s, const struct store_request *q,
+                                 enum roster_verdict *ret_verdict)
+{
+    struct roster_refusal refusal = {.status = HVD_ERR_STALE};
+    uint64_t before = s->roster.epoch;
+    *ret_verdict = roster_join(&s->roster, t->budget, q, is_met(s), &refusal);
+    if (s->roster.epoch != before)
+        exchange_give_up(t, s);
+    switch (*ret_verdict) {
+    case ROSTER_IN: return roster_reply(&s->roster, t->budget);
+    case ROSTER_EARLY: return NULL;
+    case ROSTER_OUT:
+        return reply_status(t->budget, refusal.status,
+                            "worker \"%s\" was refused by epoch %llu of \"%s\": %s", q->worker,
+                            (unsigned long long)s->roster.epoch, s->name, refusal.why);
+    case ROSTER_FULL: return reply_full(t);
+    }
+    return NULL;
+}
+
+struct reply *table_join(struct table *t, const struct store_request *request,
+                         struct waiter *waiter)
+{
+    enum roster_verdict verdict;
+    struct scope *s = scope_make(t, request->scope);
+    if (s == NULL)
+        return reply_full(t);
+    struct reply *reply = join_answer(t, s, request, &verdict);
+    if (verdict == ROSTER_EARLY) {
+        waiter->kind = WAITER_JOIN;
+        waiter->epoch = request->epoch;
+        waiter->life = request->life;
+        snprintf(waiter->key, sizeof waiter->key, "%s", request->worker);
+        waiter_add(s, waiter);
+    } else {
+        scope_drop_if_empty(t, s);
+    }
+    return reply;
+}
+
+/* The next of those who wait to join and can be answered, out of the list, or NULL. */
+static struct waiter *join_ready(struct table *t, struct scope *s, struct reply **ret_reply)
+{
+    struct waiter *w;
+    TAILQ_FOREACH(w, &s->waiters, link)
+    {
+        enum roster_verdict verdict;
+        struct store_request q = {.epoch = w->epoch, .life = w->life};
+        if (w->kind != WAITER_JOIN)
+            continue;
+        memcpy(q.worker, w->key, sizeof q.worker);
+        *ret_reply = join_answer(t, s, &q, &verdict);
+        if (verdict != ROSTER_EARLY)
+            return w;
+    }
+    return NULL;
+}
+
+static void join_review(struct table *t, struct scope *s)
+{
+    struct waiter *w;
+    struct reply *reply = NULL;
+    while ((w = join_ready(t, s, &reply)) != NULL) {
+        waiter_answer(w, reply);
+        reply_unref(reply);
+    }
+}
+
+hvd_status_t table_judge(struct table *t, const char *scope, const struct store_judge *judge)
+{
+    struct scope *s = scope_make(t, scope);
+    if (s == NULL)
+        return HVD_ERR_LIMIT;
+    s->roster.judge = *judge;
+    s->roster.is_driven = true;
+    return HVD_OK;
+}
+
+bool table_abandon(struct table *t, const char *scope)
+{
+    struct scope *s = scope_find(t, scope);
+    if (s == NULL || s->roster.epoch == 0 || s->roster.is_over)
+        return false;
+    s->roster.is_over = true;
+    if (!s->exchange.is_begun)
+        return false;
+    if (s->exchange.reply != NULL)
+        return true;
+    struct reply *stale =
+        reply_status(t->budget, HVD_ERR_STALE, "exchange \"%s\": epoch %llu is given up", s->name,
+                     (unsigned long long)s->roster.epoch);
+    exchange_reset(t, &s->exchange);
+    answer_all(s, WAITER_EXCHANGE, NULL, stale);
+    reply_unref(stale);
+    return false;
+}
+
+void table_review(struct table *t, const char *scope)
+{
+    struct scope *s = scope_find(t, scope);
+    if (s != NULL)
+        join_review(t, s);
+}
+
+hvd_status_t table_generation(struct table *t, const char *scope, uint64_t epoch,
+                              const struct store_member *members, uint32_t count, uint64_t notice)
+{
+    if (strlen(scope) > STORE_KEY_MAX)
+        return HVD_ERR_LIMIT;
+    struct scope *s = scope_make(t, scope);
+    hvd_status_t status = s == NULL
+                              ? HVD_ERR_LIMIT
+                              : roster_drive(&s->roster, t->budget, epoch, members, count, notice);
+    if (status != HVD_OK) {
+        if (s != NULL)
+            scope_drop_if_empty(t, s);
+        return status;
+    }
+    exchange_give_up(t, s);
+    join_review(t, s);
+    return HVD_OK;
+}
+
+uint64_t table_epoch(const struct table *t, const char *scope, bool *ret_is_met)
+{
+    const struct scope *s = scope_find(t, scope);
+    *ret_is_met = s != NULL && is_met(s);
+    return s != NULL ? s->roster.epoch : 0;
+}
+
+enum store_standing table_standing(const struct table *t, const char *scope, const char *worker)
+{
+    const struct scope *s = scope_find(t, scope);
+    if (s == NULL)
+        return STORE_ABSENT;
+    if (table_is_waiting(t, scope, worker))
+        return STORE_WAITING;
+    const struct roster *r = &s->roster;
+    const struct exchange *x = &s->exchange;
+    for (uint32_t i = 0; r->members != NULL && i < r->count; i++) {
+        if (strcmp(r->members[i].worker, worker) != 0)
+            continue;
+        bool is_here =
+            x->is_begun && x->epoch == r->epoch && (x->reply != NULL || x->blobs[i].bytes != NULL);
+        return is_here ? STORE_ARRIVED : r->lives[i] != 0 ? STORE_JOINED : STORE_ABSENT;
+    }
+    return STORE_ABSENT;
+}
+
+bool table_is_waiting(const struct table *t, const char *scope, const char *worker)
+{
+    const struct scope *s = scope_find(t, scope);
+    const struct waiter *w;
+    if (s == NULL)
+        return false;
+    TAILQ_FOREACH(w, &s->waiters, link)
+    {
+        if (w->kind == WAITER_JOIN && strcmp(w->key, worker) == 0)
+            return true;
+    }
+    return false;
+}
+
+static struct reply *join_missing(const struct table *t, const struct waiter *w)
+{
+    const struct scope *s = w->scope;
+    return reply_status(t->budget, HVD_ERR_TIMEOUT,
+                        "worker \"%s\" waits for an epoch of \"%s\" that has not begun; it is at "
+                        "epoch %llu",
+                        w->key, s->name, (unsigned long long)s->roster.epoch);
 }
 
 int32_t table_arrived(const struct table *t, const char *scope, uint64_t epoch,
@@ -465,14 +673,24 @@ static uint32_t list_absent(const struct exchange *x, bool has_left, char *ret_l
     return count;
 }
 
+int32_t store_missing_rank(const char *text, const char **ret_summary)
+{
+    const char *at = strstr(text, ABSENT_TEXT), *colon = strstr(text, ": ");
+    int rank = -1;
+    if (strncmp(text, "exchange ", 9) != 0 || at == NULL || colon == NULL ||
+        sscanf(at + strlen(ABSENT_TEXT), "%d", &rank) != 1)
+        return -1;
+    *ret_summary = colon + 2;
+    return rank;
+}
+
 static struct reply *exchange_missing(const struct table *t, const struct scope *s)
 {
     const struct exchange *x = &s->exchange;
     char list[ABSENT_NAMED_MAX * 12 + 8], missing[256] = "", left[256] = "";
     uint32_t count = list_absent(x, false, list, sizeof list);
     if (count > 0)
-        snprintf(missing, sizeof missing, ": %u of %u ranks have not arrived: %s", count, x->count,
-                 list);
+        snprintf(missing, sizeof missing, ": %u of %u" ABSENT_TEXT "%s", count, x->count, list);
     count = list_absent(x, true, list, sizeof list);
     if (count > 0)
         snprintf(left, sizeof left, "%s %u of %u ranks came and left again: %s",
@@ -483,8 +701,10 @@ static struct reply *exchange_missing(const struct table *t, const struct scope 
 
 struct reply *table_missing(const struct table *t, const struct waiter *waiter)
 {
-    if (waiter->is_exchange)
+    if (waiter->kind == WAITER_EXCHANGE)
         return exchange_missing(t, waiter->scope);
+    if (waiter->kind == WAITER_JOIN)
+        return join_missing(t, waiter);
     return reply_status(t->budget, HVD_ERR_TIMEOUT, "key \"%s\" of \"%s\" was not put", waiter->key,
                         waiter->scope->name);
 }
@@ -496,7 +716,7 @@ void table_forget(struct table *t, struct waiter *waiter)
         return;
     TAILQ_REMOVE(&s->waiters, waiter, link);
     waiter->scope = NULL;
-    if (waiter->is_exchange)
+    if (waiter->kind == WAITER_EXCHANGE)
         blob_take_back(t, &s->exchange, waiter->index);
     scope_drop_if_empty(t, s);
 }
@@ -507,8 +727,9 @@ void table_delete(struct table *t, const char *scope)
     if (s == NULL)
         return;
     struct reply *gone = reply_status(t->budget, HVD_ERR_ABORTED, "\"%s\" was deleted", s->name);
-    answer_all(s, true, NULL, gone);
-    answer_all(s, false, NULL, gone);
+    answer_all(s, WAITER_EXCHANGE, NULL, gone);
+    answer_all(s, WAITER_JOIN, NULL, gone);
+    answer_all(s, WAITER_GET, NULL, gone);
     reply_unref(gone);
     scope_free(t, s);
 }

@@ -14,16 +14,20 @@
 
 #include "base/map.h"
 #include "wire/store_message.h"
+#include "wire/store_roster.h"
 
 struct scope;
+
+enum waiter_kind { WAITER_GET, WAITER_EXCHANGE, WAITER_JOIN };
 
 /* One client that waits; part of its connection. */
 struct waiter {
     TAILQ_ENTRY(waiter) link;
     struct scope *scope; /* NULL: does not wait */
-    bool is_exchange;
+    enum waiter_kind kind;
     uint32_t index;              /* of an exchange */
-    char key[STORE_KEY_MAX + 1]; /* of a get */
+    uint64_t epoch, life;        /* of a join */
+    char key[STORE_KEY_MAX + 1]; /* of a get; of a join: the worker */
     /* Called once, when the wait is over; the waiter no longer waits then. Borrows `reply`; NULL
      * when there was no memory for one. */
     void (*answer)(struct waiter *waiter, struct reply *reply);
@@ -48,6 +52,18 @@ hvd_status_t table_wait(struct table *t, const char *scope, const char *key, str
  * waiter->scope is NULL, which means that there was no memory to say anything. */
 struct reply *table_exchange(struct table *t, const struct store_request *request,
                              struct waiter *waiter);
+/* The same for a worker that joins a generation. */
+struct reply *table_join(struct table *t, const struct store_request *request,
+                         struct waiter *waiter);
+hvd_status_t table_generation(struct table *t, const char *scope, uint64_t epoch,
+                              const struct store_member *members, uint32_t count, uint64_t notice);
+hvd_status_t table_judge(struct table *t, const char *scope, const struct store_judge *judge);
+/* True: its members have met, and those that are still here connect to each other. */
+bool table_abandon(struct table *t, const char *scope);
+void table_review(struct table *t, const char *scope);
+enum store_standing table_standing(const struct table *t, const char *scope, const char *worker);
+bool table_is_waiting(const struct table *t, const char *scope, const char *worker);
+uint64_t table_epoch(const struct table *t, const char *scope, bool *ret_is_met);
 int32_t table_arrived(const struct table *t, const char *scope, uint64_t epoch,
                       uint8_t *ret_present, int32_t count);
 /* What the waiter still waits for, as the answer to give when its time is over. */

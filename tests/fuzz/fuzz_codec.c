@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_codec.c - the input is a script of reads: the first half says which get_* to call with which
- * limit, the second half is the message they read. Checks that a reader stays inside the message,
- * stays bad once it is, and that what was read, written again, reads the same. */
+/* fuzz_codec.c - the input is a script of reads: the first half selects which get_* to call with
+ * which limit, the second half is the message they read. Checks that a reader stays inside the
+ * message, stays bad once it is, and that what was read, written again, reads the same. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_engine_message.c - control messages of a rogue peer that has the key: whatever it says, the
- * engine neither crashes nor reads out of bounds. The input is cut into messages; two engines hear
- * them, a coordinator and an ordinary member, with ops of their own pending. */
+/* fuzz_engine_message.c - control messages of a rogue peer that has the key: whatever it sends, the
+ * engine neither crashes nor reads out of bounds. The input is split into messages; two engines
+ * receive them, a coordinator and an ordinary member, with their own pending ops. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/backend.h"
-#include "engine/engine.h"
+#include "engine/engine_private.h"
 
 #define RANKS 3
 
@@ -78,9 +78,10 @@ static void reset(struct backend *b, struct backend_group *g, uint64_t base)
     (void)g;
     (void)base;
 }
-static const char *activity(const struct backend_group *g)
+static const char *activity(const struct backend_group *g, hvd_kind_t kind)
 {
     (void)g;
+    (void)kind;
     return "NONE";
 }
 static const struct backend_ops backend_ops = {.version = BACKEND_VERSION,
@@ -108,7 +109,7 @@ static void submit(struct engine *engine, const char *name, hvd_kind_t kind, flo
     op.output = op.input;
     if (kind == HVD_ALLGATHER || kind == HVD_ALLTOALL || kind == HVD_REDUCESCATTER)
         op.output.data = NULL;
-    if (engine_submit(engine, &op, 1, &ticket, &error) != HVD_OK && error.text[0] == '\0')
+    if (submit_ops(engine, &op, 1, &ticket, &error) != HVD_OK && error.text[0] == '\0')
         abort();
 }
 
@@ -138,9 +139,9 @@ static void feed(int32_t rank, const uint8_t *data, size_t size)
                                      .is_host_sight = true};
     if (engine_create(&options, &engine, &error) != HVD_OK)
         abort();
-    if (engine_open_sets(engine, NULL, NULL, 0, &error) != HVD_OK)
+    if (sets_open(engine, NULL, NULL, 0, &error) != HVD_OK)
         abort();
-    struct transport_events events = engine_events(engine);
+    struct transport_events events = control_events(engine);
     int64_t now_ns = 1;
     size_t at = 0;
     for (int turn = 0; at + 3 <= size && turn < 64; turn++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_hosts.c - host lists, host files and node lists of batch systems; the first byte chooses.
- * Checks that what was accepted has sound names and slots, that it reads back the same from a host
- * list, and that ranks are laid out without a gap. */
+/* fuzz_hosts.c - host lists, host files and node lists of batch systems; the first byte selects
+ * one. Checks that accepted lists have valid names and slots, that they read back the same from a
+ * host list, and that ranks are placed without a gap. */
 #include <stdlib.h>
 #include <string.h>
 

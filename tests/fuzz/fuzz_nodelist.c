@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_nodelist.c - Slurm's lists of nodes and of tasks per node; the first two bytes choose a
- * task. What is accepted must be a sound host name, and a place within its bounds. */
+ * task. An accepted list must give a valid host name, and a placement within its bounds. */
 #include <stdlib.h>
 #include <string.h>
 

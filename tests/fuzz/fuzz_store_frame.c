@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_store_frame.c - what a store's connection does with arbitrary bytes, and what the store does
- * with arbitrary requests of somebody who has the key.
+/* fuzz_store_frame.c - arbitrary bytes on a store's connection, and arbitrary requests of a peer
+ * that has the key.
  *
- * The first byte picks: raw bytes as they come, or frames of (type, flags, length, payload) sealed
- * with the right key. What opens is parsed and served by a table with four clients and a small
- * budget; in the end every byte of the budget must be back. */
+ * The first byte picks: raw bytes as they are, or frames of (type, flags, length, payload) sealed
+ * with the right key. Frames that open are parsed and served by a table with four clients and a
+ * small budget; at the end the whole budget must be free again. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "feed.h"
 #include "wire/channel.h"
 #include "wire/store_table.h"
 
@@ -17,12 +18,6 @@
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 
 static const uint8_t KEY_A[32] = {1}, KEY_B[32] = {2};
-
-struct feed {
-    const uint8_t *bytes;
-    size_t size, at;
-    unsigned calls;
-};
 
 static struct feed *feed_of(const struct os *os)
 {
@@ -47,6 +42,13 @@ static void feed_free(void *ctx, void *p)
     free(p);
 }
 
+static int feed_random(void *ctx, void *ret_bytes, size_t n)
+{
+    struct feed *f = ctx;
+    memset(ret_bytes, (int)f->calls++, n);
+    return f->calls % 16 == 0 ? -EIO : 0;
+}
+
 static int feed_close(void *ctx, int fd)
 {
     (void)ctx;
@@ -60,13 +62,7 @@ static int64_t feed_recv(void *ctx, int fd, void *ret_bytes, size_t n)
     (void)fd;
     if (f->calls++ % 7 == 6)
         return -EINTR;
-    size_t piece = f->calls % 3 == 0 && n > 1 ? n / 2 : n;
-    size_t left = f->size - f->at;
-    if (left < piece)
-        piece = left;
-    memcpy(ret_bytes, f->bytes + f->at, piece);
-    f->at += piece;
-    return (int64_t)piece;
+    return feed_take(f, ret_bytes, f->calls % 3 == 0 && n > 1 ? n / 2 : n);
 }
 
 /* Script to sealed bytes; the flags are passed on as they are. */
@@ -95,16 +91,27 @@ static void answered(struct waiter *waiter, struct reply *reply)
         abort();
 }
 
+/* The process that serves decides, too: on every PING there is a next generation. */
+static void drive(struct table *t, const char *scope)
+{
+    struct store_member members[2] = {{.worker = "a"}, {.worker = "b"}};
+    bool is_met;
+    table_generation(t, scope, table_epoch(t, scope, &is_met) + 1, members, 2, 0);
+}
+
 static void serve(struct table *t, struct waiter *waiter, const struct store_request *q)
 {
     uint8_t bits[STORE_COUNT_MAX / 8 + 1];
     table_arrived(t, q->scope, q->epoch, bits, 64);
     if (q->type == STORE_PUT) {
         table_put(t, q->scope, q->key, q->blob, q->blob_bytes);
+    } else if (q->type == STORE_PING) {
+        drive(t, "s");
     } else if (q->type == STORE_DELETE) {
         table_delete(t, q->scope);
-    } else if (q->type == STORE_EXCHANGE) {
-        struct reply *reply = table_exchange(t, q, waiter);
+    } else if (q->type == STORE_EXCHANGE || q->type == STORE_JOIN) {
+        struct reply *reply =
+            q->type == STORE_JOIN ? table_join(t, q, waiter) : table_exchange(t, q, waiter);
         if (reply != NULL && waiter->scope != NULL)
             abort();
         reply_unref(reply);
@@ -149,6 +156,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
                     .alloc = feed_alloc,
                     .resize = feed_resize,
                     .free = feed_free,
+                    .random = feed_random,
                     .close = feed_close};
     struct budget budget = {.os = &os, .max = 256u << 10};
     struct channel c;

@@ -3,10 +3,10 @@
  *
  * The input is a script: raw bytes for a connection, frames with right checksums and any fields,
  * receives and sends posted, cancelled and forgotten meanwhile, short reads, closed connections.
- * Nothing may crash, leak, hang or be told twice, whatever arrives.
+ * Nothing may crash, leak, hang or be reported twice, whatever arrives.
  *
- * The os table below has no sockets: a descriptor is the number of a queue of bytes.
- * Start reading at LLVMFuzzerTestOneInput(). */
+ * The os table below has no sockets: a descriptor is the number of a queue of bytes. Start reading
+ * at LLVMFuzzerTestOneInput(). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -222,7 +222,7 @@ static void post(struct world *w, struct script *s, bool is_send)
 {
     struct transport *t = tcp_transport(w->tcp);
     const size_t i = next(s) % REQS;
-    const uint32_t stream = next(s) % 8;
+    const uint64_t stream = next(s) % 8;
     const size_t n = next_word(s) % (REQ_BYTES + 1);
 
     if (w->reqs[i].status == HVD_IN_PROGRESS)
@@ -231,6 +231,17 @@ static void post(struct world *w, struct script *s, bool is_send)
         t->ops->bulk_send(t, 0, stream, w->memory[i], n, &w->reqs[i]);
     else
         t->ops->bulk_recv(t, 0, stream, w->memory[i], n, &w->reqs[i]);
+}
+
+/* Streams of small numbers are of life 0. */
+static void forget(struct transport *t, struct script *s)
+{
+    const uint64_t first = next(s) % 8;
+
+    if (next(s) % 2 == 0)
+        t->ops->bulk_open(t, 1, first);
+    else
+        t->ops->bulk_close(t, first);
 }
 
 static void step(struct world *w, struct script *s, int64_t *now_ns)
@@ -253,7 +264,7 @@ static void step(struct world *w, struct script *s, int64_t *now_ns)
         break;
     case 9:
         if (what >= 128)
-            t->ops->bulk_forget(t, 0, next(s) % 8, next(s) % 3);
+            forget(t, s);
         else
             t->ops->message_send(t, 0, w->memory[0], next(s));
         break;
@@ -308,7 +319,8 @@ static bool world_open(struct world *w)
     if (w->tcp == NULL)
         return false;
     w->tcp->epoch = EPOCH;
-    w->tcp->base.events = (struct transport_events){w, on_message, on_down};
+    w->tcp->base.events =
+        (struct transport_events){.ctx = w, .message = on_message, .peer_down = on_down};
     w->tcp->peers = os_alloc(&w->os, sizeof *w->tcp->peers);
     if (w->tcp->peers == NULL || tcp_peer_new(w->tcp, 0, &peer) != HVD_OK)
         return false;

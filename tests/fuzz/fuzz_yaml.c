@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_yaml.c - the config file's reader, and the options it fills. Checks that entries keep their
- * order and that a refusal says where. */
+/* fuzz_yaml.c - the config file parser, and the options it fills. Checks that entries keep their
+ * order and that an error has a position. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -16,9 +16,11 @@
 
 #include "base/os.h"
 #include "horovod/hvd.h"
+#include "one_machine.h"
 #include "wire/store.h"
 
-#define MP_RANKS_MAX 256
+#define MP_RANKS_MAX  256
+#define MP_DEADLINE_S 240 /* ends a hang; a healthy run on a busy machine takes far less */
 #define MP_CHECK(condition)                                                                        \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
@@ -29,16 +31,56 @@
         }                                                                                          \
     } while (0)
 
+/* An op on one tensor; in place where the result has the shape of the input. */
+static inline hvd_op_t mp_op_on(hvd_kind_t kind, const char *name, void *data, const int64_t *shape,
+                                int32_t ndim, hvd_dtype_t dtype)
+{
+    hvd_op_t op;
+    hvd_op_init(&op, kind);
+    op.name = name;
+    op.input = (hvd_tensor_t){
+        .data = data, .shape = shape, .ndim = ndim, .dtype = dtype, .device = HVD_DEVICE_CPU};
+    if (kind == HVD_ALLREDUCE || kind == HVD_BROADCAST)
+        op.output = op.input;
+    return op;
+}
+
+/* An allreduce of `*count` floats in place. */
+static inline void mp_op_floats(hvd_op_t *ret, const char *name, float *data, const int64_t *count)
+{
+    *ret = mp_op_on(HVD_ALLREDUCE, name, data, count, 1, HVD_FLOAT32);
+}
+
 typedef int (*mp_body)(int rank, int size, void *arg); /* exit code of the rank */
 
 struct mp_options {
-    int deadline_s;    /* 0: 60 */
+    int deadline_s;    /* 0: MP_DEADLINE_S */
     bool is_init_left; /* the body calls hvd_init() itself */
     const int32_t *const *process_sets;
     const int32_t *process_set_sizes;
     int process_set_count;
     int expected_signal_rank; /* this rank may be killed; -1: none */
 };
+
+/* The test calls hvd_init() itself. */
+static const struct mp_options mp_left
+    __attribute__((unused)) = {.is_init_left = true, .expected_signal_rank = -1};
+
+/* test_x() of a file with cmocka: body_x() on so many ranks. */
+#define MP_TEST(name, sizes, options)                                                              \
+    static void test_##name(void **state)                                                          \
+    {                                                                                              \
+        (void)state;                                                                               \
+        assert_int_equal(mp_run_sizes(sizes, body_##name, NULL, options), 0);                      \
+    }
+
+/* For main() of such a file: all tests by shared memory, then by TCP. */
+#define MP_RUN_BOTH_WAYS(tests, ret_failed)                                                        \
+    do {                                                                                           \
+        *(ret_failed) = cmocka_run_group_tests_name("shared memory", tests, NULL, NULL);           \
+        setenv("HOROVOD_SHM_DISABLE", "1", 1);                                                     \
+        *(ret_failed) += cmocka_run_group_tests_name("tcp", tests, NULL, NULL);                    \
+    } while (0)
 
 struct mp_child_config {
     hvd_config_t config;
@@ -56,16 +98,8 @@ static inline hvd_status_t mp_init(void)
 static inline void mp_child_run(int rank, int size, mp_body body, void *arg,
                                 const struct mp_options *options)
 {
-    mp_child.config = (hvd_config_t){.struct_size = sizeof(hvd_config_t),
-                                     .rank = rank,
-                                     .size = size,
-                                     .local_rank = rank,
-                                     .local_size = size,
-                                     .cross_rank = 0,
-                                     .cross_size = 1,
-                                     .rendezvous = mp_child.address,
-                                     .key = mp_child.key,
-                                     .key_bytes = sizeof mp_child.key};
+    mp_child.config =
+        one_machine_config(rank, size, mp_child.address, mp_child.key, sizeof mp_child.key);
     if (options != NULL) {
         mp_child.config.process_sets = options->process_sets;
         mp_child.config.process_set_sizes = options->process_set_sizes;
@@ -108,7 +142,8 @@ static inline int mp_run_here(int size, mp_body body, void *arg, const struct mp
         mp_child.config.process_set_sizes = options->process_set_sizes;
         mp_child.config.process_set_count = options->process_set_count;
     }
-    alarm((unsigned)(options != NULL && options->deadline_s > 0 ? options->deadline_s : 60));
+    alarm((unsigned)(options != NULL && options->deadline_s > 0 ? options->deadline_s
+                                                                : MP_DEADLINE_S));
     if ((options == NULL || !options->is_init_left) && mp_init() != HVD_OK) {
         fprintf(stderr, "rank %d: init failed: %s\n", rank, hvd_last_error());
         return 1;
@@ -146,7 +181,8 @@ static inline int mp_run_with(int size, mp_body body, void *arg, const struct mp
     }
     int64_t deadline_ns =
         os_now_ns(os) +
-        (options != NULL && options->deadline_s > 0 ? options->deadline_s : 60) * 1000000000LL;
+        (options != NULL && options->deadline_s > 0 ? options->deadline_s : MP_DEADLINE_S) *
+            1000000000LL;
     while (left > 0) {
         struct pollfd p = {.fd = store_server_poll_fd(server), .events = POLLIN};
         poll(&p, 1, 5);

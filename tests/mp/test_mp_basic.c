@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_mp_basic.c - real ranks through the public C API: every collective, in order, against what
- * it must give, on several numbers of ranks. */
+/* test_mp_basic.c - real ranks through the public C API: every collective, in order, against the
+ * expected result, on several numbers of ranks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,13 +24,9 @@ static hvd_status_t allreduce(float *data, int64_t count, const char *name, hvd_
 {
     hvd_op_t op;
     hvd_handle_t handle;
-    hvd_op_init(&op, HVD_ALLREDUCE);
-    op.name = name;
+    mp_op_floats(&op, name, data, &count);
     op.reduce = reduce;
     op.flags = HVD_OP_WAITED;
-    op.input = (hvd_tensor_t){
-        .data = data, .shape = &count, .ndim = 1, .dtype = HVD_FLOAT32, .device = HVD_DEVICE_CPU};
-    op.output = op.input;
     hvd_status_t status = run(&op, &handle);
     if (status == HVD_OK)
         hvd_release(handle);
@@ -256,14 +252,7 @@ static int body_steps(int rank, int size, void *arg)
             hvd_op_t op;
             char name[32];
             snprintf(name, sizeof name, "grad.%d", t);
-            hvd_op_init(&op, HVD_ALLREDUCE);
-            op.name = name;
-            op.input = (hvd_tensor_t){.data = data[t],
-                                      .shape = &count,
-                                      .ndim = 1,
-                                      .dtype = HVD_FLOAT32,
-                                      .device = HVD_DEVICE_CPU};
-            op.output = op.input;
+            mp_op_floats(&op, name, data[t], &count);
             MP_CHECK(hvd_submit(&op, &handles[t]) == HVD_OK);
         }
         for (int t = 0; t < STEP_TENSORS; t++) {
@@ -316,12 +305,8 @@ static int body_sets(int rank, int size, void *arg)
         int64_t one = 1;
         hvd_op_t op;
         hvd_handle_t handle;
-        hvd_op_init(&op, HVD_ALLREDUCE);
-        op.name = "in_set";
+        mp_op_floats(&op, "in_set", &x, &one);
         op.process_set = id;
-        op.input = (hvd_tensor_t){
-            .data = &x, .shape = &one, .ndim = 1, .dtype = HVD_FLOAT32, .device = HVD_DEVICE_CPU};
-        op.output = op.input;
         if (rank % 2 == 0) {
             MP_CHECK(run(&op, &handle) == HVD_OK);
             hvd_release(handle);
@@ -385,18 +370,16 @@ TEST(join)
 TEST(barrier)
 TEST(steps)
 
-static const struct mp_options left = {.is_init_left = true, .expected_signal_rank = -1};
-
 static void test_reinit(void **state)
 {
     (void)state;
-    run_all(body_reinit, &left);
+    run_all(body_reinit, &mp_left);
 }
 
 static void test_sets(void **state)
 {
     (void)state;
-    run_all(body_sets, &left);
+    run_all(body_sets, &mp_left);
 }
 
 int main(void)
@@ -409,8 +392,7 @@ int main(void)
         cmocka_unit_test(test_steps),         cmocka_unit_test(test_reinit),
         cmocka_unit_test(test_sets),          cmocka_unit_test(test_careless),
     };
-    int failed = cmocka_run_group_tests_name("shared memory", tests, NULL, NULL);
-    setenv("HOROVOD_SHM_DISABLE", "1", 1);
-    failed += cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
+    int failed;
+    MP_RUN_BOTH_WAYS(tests, &failed);
     return failed;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_mp_faults.c - what happens to the others when a rank dies, stops, leaves early, or does
- * something else than they do: an error that names it, in time, and never a hang. */
+ * something different: an error that names it, in time, and never a hang. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,11 +13,7 @@ static hvd_status_t allreduce(float *x, int64_t count, const char *name, hvd_han
                               int64_t timeout_ms)
 {
     hvd_op_t op;
-    hvd_op_init(&op, HVD_ALLREDUCE);
-    op.name = name;
-    op.input = (hvd_tensor_t){
-        .data = x, .shape = &count, .ndim = 1, .dtype = HVD_FLOAT32, .device = HVD_DEVICE_CPU};
-    op.output = op.input;
+    mp_op_floats(&op, name, x, &count);
     hvd_status_t status = hvd_submit(&op, handle);
     return status == HVD_OK ? hvd_wait(*handle, timeout_ms) : status;
 }
@@ -80,11 +76,8 @@ static int body_bystander(int rank, int size, void *arg)
         return 0; /* and out */
     }
     hvd_op_t op;
-    hvd_op_init(&op, HVD_ALLREDUCE);
-    op.name = "pair";
+    mp_op_floats(&op, "pair", &x, &one);
     op.process_set = 1;
-    op.input = op.output = (hvd_tensor_t){
-        .data = &x, .shape = &one, .ndim = 1, .dtype = HVD_FLOAT32, .device = HVD_DEVICE_CPU};
     hvd_status_t status = hvd_submit(&op, &handle);
     status = status == HVD_OK ? hvd_wait(handle, 20000) : status;
     MP_CHECK(status == HVD_ERR_PEER_DEAD);
@@ -142,10 +135,8 @@ static int body_missing(int rank, int size, void *arg)
     float x = 1.0f;
     hvd_handle_t handle = 0;
     MP_CHECK(mp_init() == HVD_OK);
-    if (rank == size - 1) {
-        sleep(4);
-        return 0;
-    }
+    while (rank == size - 1)
+        pause(); /* until the others have ended; then the parent ends us */
     MP_CHECK(allreduce(&x, 1, "lonely", &handle, 20000) == HVD_ERR_PEER_HUNG);
     char expected[32];
     snprintf(expected, sizeof expected, "rank %d ", size - 1);
@@ -157,12 +148,15 @@ static int body_missing(int rank, int size, void *arg)
 static void test_missing(void **state)
 {
     (void)state;
-    struct mp_options options = {.is_init_left = true, .expected_signal_rank = -1};
-    setenv("HOROVOD_HUNG_WARN_SECONDS", "1", 1);
-    setenv("HOROVOD_HUNG_ERROR_SECONDS", "2", 1);
-    assert_int_equal(mp_run_sizes("2 3", body_missing, NULL, &options), 0);
-    unsetenv("HOROVOD_HUNG_WARN_SECONDS");
-    unsetenv("HOROVOD_HUNG_ERROR_SECONDS");
+    setenv("HOROVOD_STALL_CHECK_TIME_SECONDS", "1", 1);
+    setenv("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "2", 1);
+    int sizes[MP_RANKS_MAX], count = mp_sizes("2 3", sizes);
+    for (int i = 0; i < count; i++) {
+        struct mp_options options = {.is_init_left = true, .expected_signal_rank = sizes[i] - 1};
+        assert_int_equal(mp_run_with(sizes[i], body_missing, NULL, &options), 0);
+    }
+    unsetenv("HOROVOD_STALL_CHECK_TIME_SECONDS");
+    unsetenv("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS");
 }
 
 /* A stopped rank: the others are told and, with a limit, end with its name. */
@@ -233,12 +227,90 @@ static void test_fork(void **state)
     assert_int_equal(mp_run_sizes("1 2 3", body_fork, NULL, NULL), 0);
 }
 
+/* A rank that dies while children of its live on, as workers of a data loader do: they must not
+ * keep its connections open. */
+struct orphans {
+    int stay[2]; /* pipe: children live until its writing ends are closed */
+    bool is_before_init;
+};
+
+static pid_t fork_child(const struct orphans *o)
+{
+    pid_t child = fork();
+    char byte;
+    if (child != 0)
+        return child;
+    bool is_fine = !hvd_is_initialized();
+    close(o->stay[1]);
+    while (read(o->stay[0], &byte, 1) > 0) {}
+    _exit(is_fine ? 0 : 1);
+}
+
+static int body_orphans(int rank, int size, void *arg)
+{
+    const struct orphans *o = arg;
+    static float data[30000];
+    hvd_handle_t handle = 0;
+    (void)size;
+    bool is_victim = rank == 1;
+    if (is_victim && o->is_before_init)
+        MP_CHECK(fork_child(o) > 0);
+    close(o->stay[1]);
+    if (o->is_before_init)
+        MP_CHECK(mp_init() == HVD_OK);
+    for (int step = 0;; step++) {
+        hvd_op_t op;
+        int64_t count = step % 2 == 0 ? 10 : 30000;
+        if (is_victim && step == 20)
+            raise(SIGKILL);
+        mp_op_floats(&op, step % 2 == 0 ? "a" : "b", data, &count);
+        hvd_status_t status = hvd_submit(&op, &handle);
+        if (is_victim && !o->is_before_init && step % 4 == 3)
+            MP_CHECK(fork_child(o) > 0); /* the engine's thread is at work */
+        status = status == HVD_OK ? hvd_wait(handle, 30000) : status;
+        if (status == HVD_OK) {
+            hvd_release(handle);
+            continue;
+        }
+        MP_CHECK(!is_victim && step >= 18);
+        MP_CHECK(status == HVD_ERR_PEER_DEAD);
+        return 0;
+    }
+}
+
+static void run_orphans(bool is_before_init)
+{
+    int sizes[MP_RANKS_MAX], count = mp_sizes("2 3", sizes);
+    for (int i = 0; i < count; i++) {
+        struct orphans o = {.is_before_init = is_before_init};
+        struct mp_options options = {.expected_signal_rank = 1, .is_init_left = is_before_init};
+        if (sizes[i] < 2)
+            continue;
+        assert_int_equal(pipe(o.stay), 0);
+        assert_int_equal(mp_run_with(sizes[i], body_orphans, &o, &options), 0);
+        close(o.stay[0]);
+        close(o.stay[1]);
+    }
+}
+
+static void test_orphans(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        run_orphans(k != 0);
+        setenv("HOROVOD_SHM_DISABLE", "1", 1);
+        run_orphans(k != 0);
+        unsetenv("HOROVOD_SHM_DISABLE");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed),  cmocka_unit_test(test_bystander),
         cmocka_unit_test(test_early),   cmocka_unit_test(test_missing),
         cmocka_unit_test(test_stopped), cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_orphans),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_mp_join.c - ranks that have run out of work, and process sets that go while ops are under
- * way: joined ranks give zeros to every reduction, other collectives say so to those who asked,
- * whoever joins last is named to all; ops of a removed set end, their handles stay readable. */
+/* test_mp_join.c - ranks that have run out of work, and process sets that are removed while ops are
+ * in progress: joined ranks contribute zeros to every reduction, other collectives fail with a
+ * clear error, all ranks learn which rank joined last; ops of a removed set fail, their handles
+ * stay readable. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,19 +18,6 @@ static hvd_status_t run(hvd_op_t *op, hvd_handle_t *handle)
 {
     hvd_status_t status = hvd_submit(op, handle);
     return status == HVD_OK ? hvd_wait(*handle, 30000) : status;
-}
-
-static hvd_op_t op_on(hvd_kind_t kind, const char *name, void *data, const int64_t *shape,
-                      hvd_dtype_t dtype)
-{
-    hvd_op_t op;
-    hvd_op_init(&op, kind);
-    op.name = name;
-    op.input = (hvd_tensor_t){
-        .data = data, .shape = shape, .ndim = 1, .dtype = dtype, .device = HVD_DEVICE_CPU};
-    if (kind == HVD_ALLREDUCE || kind == HVD_BROADCAST)
-        op.output = op.input;
-    return op;
 }
 
 static int join(void)
@@ -77,7 +65,7 @@ static void reduce_all(int rank, int size, int first)
         snprintf(name, sizeof name, "r%zu", i); /* cached from the second time on */
         for (int k = 0; k < COUNT; k++)
             x[k] = -(rank + 1);
-        hvd_op_t op = op_on(HVD_ALLREDUCE, name, x, &count, HVD_FLOAT64);
+        hvd_op_t op = mp_op_on(HVD_ALLREDUCE, name, x, &count, 1, HVD_FLOAT64);
         op.reduce = reduces[i];
         MP_CHECK(run(&op, &handle) == HVD_OK);
         hvd_release(handle);
@@ -91,8 +79,8 @@ static void reduce_group(int rank, int size, int first)
     int32_t x[2] = {-(rank + 1), -(rank + 1)};
     int64_t one = 1;
     hvd_handle_t handle = 0;
-    hvd_op_t ops[2] = {op_on(HVD_ALLREDUCE, "g0", &x[0], &one, HVD_INT32),
-                       op_on(HVD_ALLREDUCE, "g1", &x[1], &one, HVD_INT32)};
+    hvd_op_t ops[2] = {mp_op_on(HVD_ALLREDUCE, "g0", &x[0], &one, 1, HVD_INT32),
+                       mp_op_on(HVD_ALLREDUCE, "g1", &x[1], &one, 1, HVD_INT32)};
     MP_CHECK(hvd_submit_group(ops, 2, &handle) == HVD_OK && hvd_wait(handle, 30000) == HVD_OK);
     hvd_release(handle);
     MP_CHECK(x[0] == (int32_t)expected(HVD_SUM, first, size) && x[1] == x[0]);
@@ -113,7 +101,7 @@ static void others_fail(int size)
         hvd_handle_t handle = 0;
         char name[16];
         snprintf(name, sizeof name, "other%zu", i);
-        hvd_op_t op = op_on(cases[i].kind, name, x, &count, HVD_FLOAT32);
+        hvd_op_t op = mp_op_on(cases[i].kind, name, x, &count, 1, HVD_FLOAT32);
         op.root = size - 1;
         MP_CHECK(run(&op, &handle) < 0);
         MP_CHECK(strstr(hvd_error(handle), cases[i].text) != NULL);
@@ -149,7 +137,7 @@ static int body_pending(int rank, int size, void *arg)
             char name[16];
             snprintf(name, sizeof name, "p%d", rank % 2 == 0 ? i : 7 - i);
             x[i] = 1;
-            hvd_op_t op = op_on(HVD_ALLREDUCE, name, &x[i], &one, HVD_FLOAT64);
+            hvd_op_t op = mp_op_on(HVD_ALLREDUCE, name, &x[i], &one, 1, HVD_FLOAT64);
             MP_CHECK(hvd_submit(&op, &handles[i]) == HVD_OK);
         }
         int last = join();
@@ -182,12 +170,12 @@ static int body_removed(int rank, int size, void *arg)
         MP_CHECK(hvd_process_set_add(members, size - 1, &id) == HVD_OK && id == 1);
         bool is_member = rank < size - 1;
         if (is_member) {
-            hvd_op_t op = op_on(HVD_ALLTOALL, "exchange", row, &each, HVD_FLOAT32);
+            hvd_op_t op = mp_op_on(HVD_ALLTOALL, "exchange", row, &each, 1, HVD_FLOAT32);
             op.process_set = id;
             MP_CHECK(run(&op, &ended) == HVD_OK);
         }
         if (is_member && rank != round % (size - 1)) { /* one is missing */
-            hvd_op_t op = op_on(HVD_ALLREDUCE, "waiting", &x, &one, HVD_FLOAT32);
+            hvd_op_t op = mp_op_on(HVD_ALLREDUCE, "waiting", &x, &one, 1, HVD_FLOAT32);
             op.process_set = id;
             MP_CHECK(hvd_submit(&op, &waiting) == HVD_OK);
         }
@@ -202,7 +190,7 @@ static int body_removed(int rank, int size, void *arg)
             MP_CHECK(hvd_result_shape(ended, 0, &ndim, got) == HVD_OK && got[0] == size - 1);
             hvd_release(ended);
         }
-        hvd_op_t op = op_on(HVD_ALLREDUCE, "all", &x, &one, HVD_FLOAT32);
+        hvd_op_t op = mp_op_on(HVD_ALLREDUCE, "all", &x, &one, 1, HVD_FLOAT32);
         hvd_handle_t handle = 0;
         x = 1.0f;
         MP_CHECK(run(&op, &handle) == HVD_OK && x == (float)size);
@@ -211,17 +199,9 @@ static int body_removed(int rank, int size, void *arg)
     return 0;
 }
 
-static const struct mp_options left = {.is_init_left = true, .expected_signal_rank = -1};
-
-#define TEST(name, options)                                                                        \
-    static void test_##name(void **state)                                                          \
-    {                                                                                              \
-        (void)state;                                                                               \
-        assert_int_equal(mp_run_sizes("1 2 3 4", body_##name, NULL, options), 0);                  \
-    }
-TEST(uneven, NULL)
-TEST(pending, NULL)
-TEST(removed, &left)
+MP_TEST(uneven, "1 2 3 4", NULL)
+MP_TEST(pending, "1 2 3 4", NULL)
+MP_TEST(removed, "1 2 3 4", &mp_left)
 
 int main(void)
 {
@@ -230,8 +210,7 @@ int main(void)
         cmocka_unit_test(test_pending),
         cmocka_unit_test(test_removed),
     };
-    int failed = cmocka_run_group_tests_name("shared memory", tests, NULL, NULL);
-    setenv("HOROVOD_SHM_DISABLE", "1", 1);
-    failed += cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
+    int failed;
+    MP_RUN_BOTH_WAYS(tests, &failed);
     return failed;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_mp_many.c - very many ops outstanding at once: more than the response cache holds and more
- * ids than the table begins with. Every result is checked, and the cache shrinks back by itself. */
+/* test_mp_many.c - very many ops outstanding at once: more than the response cache has room for and
+ * more ids than the table begins with. Every result is checked, and the cache shrinks again. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

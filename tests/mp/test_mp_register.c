@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_mp_register.c - a caller's own buffers in the arena: contents stay through registering,
- * collectives and unregistering, ranks with and without registered memory work together, what is
- * no such memory is refused, and shutdown gives everything back. */
+/* test_mp_register.c - a caller's own buffers in the arena: contents survive registering,
+ * collectives and unregistering, ranks with and without registered memory work together, unsuitable
+ * memory is rejected, and shutdown unregisters everything. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,11 +36,7 @@ static void allreduce(const char *name, float *data, int64_t count)
 {
     hvd_op_t op;
     hvd_handle_t handle;
-    hvd_op_init(&op, HVD_ALLREDUCE);
-    op.name = name;
-    op.input = (hvd_tensor_t){
-        .data = data, .shape = &count, .ndim = 1, .dtype = HVD_FLOAT32, .device = HVD_DEVICE_CPU};
-    op.output = op.input;
+    mp_op_floats(&op, name, data, &count);
     MP_CHECK(hvd_submit(&op, &handle) == HVD_OK);
     MP_CHECK(hvd_wait(handle, 30000) == HVD_OK);
     hvd_release(handle);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_mp_steady.c - a training's steady state: nothing is allocated, and with a plan no message is
- * sent. And many ranks on one machine: 16 through the collectives, with more of them given by
- * HVD_TEST_RANKS. */
+/* test_mp_steady.c - the steady state of training: nothing is allocated, and with a plan no message
+ * is sent. And many ranks on one machine: 16 through the collectives, more with HVD_TEST_RANKS. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,16 +22,9 @@ static void step(int rank, int size, float *const *data, bool is_shared)
         for (int64_t i = 0; i < count; i++)
             data[t][i] = (float)(rank + 1);
         snprintf(name, sizeof name, "grad.%d", t);
-        hvd_op_init(&op, HVD_ALLREDUCE);
-        op.name = name;
+        mp_op_floats(&op, name, data[t], &count);
         op.reduce = HVD_AVERAGE;
         op.flags = HVD_OP_NAME_HOLD;
-        op.input = (hvd_tensor_t){.data = data[t],
-                                  .shape = &count,
-                                  .ndim = 1,
-                                  .dtype = HVD_FLOAT32,
-                                  .device = HVD_DEVICE_CPU};
-        op.output = op.input;
         MP_CHECK(hvd_submit(&op, &handles[t]) == HVD_OK);
     }
     for (int t = 0; t < TENSORS; t++) {
@@ -104,12 +96,8 @@ static int body_many(int rank, int size, void *arg)
         hvd_op_t op;
         hvd_handle_t handle;
         x = (float)(rank + i);
-        hvd_op_init(&op, HVD_ALLREDUCE);
-        op.name = i % 2 == 0 ? "even" : "odd";
+        mp_op_floats(&op, i % 2 == 0 ? "even" : "odd", &x, &one);
         op.flags = HVD_OP_WAITED;
-        op.input = (hvd_tensor_t){
-            .data = &x, .shape = &one, .ndim = 1, .dtype = HVD_FLOAT32, .device = HVD_DEVICE_CPU};
-        op.output = op.input;
         MP_CHECK(hvd_submit(&op, &handle) == HVD_OK);
         MP_CHECK(hvd_wait(handle, 60000) == HVD_OK);
         hvd_release(handle);

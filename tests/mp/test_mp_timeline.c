@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_mp_timeline.c - traces of real ranks: started and stopped in the middle of negotiations,
  * with process sets, joins, errors and planned steps. Every one must be valid and balanced, and
- * name the phases that people's tools know. */
+ * contain the phase names that users' tools expect. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,23 +13,11 @@
 
 static char folder[64];
 
-static hvd_op_t op_on(hvd_kind_t kind, const char *name, float *data, const int64_t *shape)
-{
-    hvd_op_t op;
-    hvd_op_init(&op, kind);
-    op.name = name;
-    op.input = (hvd_tensor_t){
-        .data = data, .shape = shape, .ndim = 1, .dtype = HVD_FLOAT32, .device = HVD_DEVICE_CPU};
-    if (kind == HVD_ALLREDUCE || kind == HVD_BROADCAST)
-        op.output = op.input;
-    return op;
-}
-
 static hvd_status_t run(hvd_kind_t kind, const char *name, int64_t count, int32_t set)
 {
     float data[64] = {0};
     hvd_handle_t handle = 0;
-    hvd_op_t op = op_on(kind, name, data, &count);
+    hvd_op_t op = mp_op_on(kind, name, data, &count, 1, HVD_FLOAT32);
     op.process_set = set;
     hvd_status_t status = hvd_submit(&op, &handle);
     status = status == HVD_OK ? hvd_wait(handle, 30000) : status;
@@ -123,7 +111,7 @@ static int body_anywhere(int rank, int size, void *arg)
             char name[16];
             int k = rank % 2 == 0 ? i : 7 - i; /* so that negotiations are open for a while */
             snprintf(name, sizeof name, "t%d", k);
-            hvd_op_t op = op_on(HVD_ALLREDUCE, name, data[k], &four);
+            hvd_op_t op = mp_op_on(HVD_ALLREDUCE, name, data[k], &four, 1, HVD_FLOAT32);
             MP_CHECK(hvd_submit(&op, &handles[i]) == HVD_OK);
             if (i == round % 8) {
                 trace(100 + round, round % 2 == 0); /* another name: switches */
@@ -199,17 +187,52 @@ static int body_broken(int rank, int size, void *arg)
     return 0;
 }
 
-static const struct mp_options left = {.is_init_left = true, .expected_signal_rank = -1};
+static char *rank_text(int number, int rank)
+{
+    char path[128];
+    snprintf(path, sizeof path, rank == 0 ? "%s/%d.json" : "%s/%d.json.rank%d", folder, number,
+             rank);
+    char *text = json_file_text(path);
+    MP_CHECK(text != NULL);
+    MP_CHECK(json_trace_check(text, false) == NULL);
+    return text;
+}
 
-#define TEST(name)                                                                                 \
-    static void test_##name(void **state)                                                          \
-    {                                                                                              \
-        (void)state;                                                                               \
-        assert_int_equal(mp_run_sizes("1 2 3", body_##name, NULL, &left), 0);                      \
+/* Every rank has a trace with its own submits, the same batches, and a clock; rank 1 is slow. */
+static int body_ranks(int rank, int size, void *arg)
+{
+    (void)arg;
+    char path[128], who[64];
+    snprintf(path, sizeof path, "%s/%d.json", folder, 40 + size);
+    setenv("HOROVOD_TIMELINE", path, 1);
+    setenv("HOROVOD_TIMELINE_ALL_RANKS", "1", 1);
+    MP_CHECK(mp_init() == HVD_OK);
+    for (int step = 0; step < 60; step++) { /* the plan takes over on the way */
+        if (rank == 1)
+            usleep(2000);
+        MP_CHECK(run(HVD_ALLREDUCE, "step", 8, 0) == HVD_OK);
     }
-TEST(phases)
-TEST(anywhere)
-TEST(sets)
+    MP_CHECK(run(HVD_ALLREDUCE, "wrong", rank + 1, 0) == (size > 1 ? HVD_ERR_MISMATCH : HVD_OK));
+    MP_CHECK(run(HVD_JOIN, NULL, 1, 0) == HVD_OK);
+    hvd_shutdown();
+    char *text = rank_text(40 + size, rank);
+    snprintf(who, sizeof who, "\"args\": {\"rank\": %d, \"size\": %d, ", rank, size);
+    MP_CHECK(json_count(text, who) == 1);
+    MP_CHECK(json_count(text, "\"name\": \"horovod_clock\"") == (rank > 0 ? 1 : 0));
+    MP_CHECK(json_count(text, "\"name\": \"SUBMIT\"") == 62);
+    MP_CHECK(json_count(text, "\"name\": \"NEGOTIATE_JOIN\"") == 1);
+    for (int batch = 1; batch <= 60; batch++) {
+        snprintf(who, sizeof who, "{\"batch\": %d}}", batch);
+        MP_CHECK(json_count(text, who) >= 1); /* twice: a plan was left in the middle of it */
+    }
+    free(text);
+    return 0;
+}
+
+MP_TEST(ranks, "1 2 3", &mp_left)
+MP_TEST(phases, "1 2 3", &mp_left)
+MP_TEST(anywhere, "1 2 3", &mp_left)
+MP_TEST(sets, "1 2 3", &mp_left)
 
 static void test_broken(void **state)
 {
@@ -224,10 +247,8 @@ static void test_broken(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_phases),
-        cmocka_unit_test(test_anywhere),
-        cmocka_unit_test(test_sets),
-        cmocka_unit_test(test_broken),
+        cmocka_unit_test(test_phases), cmocka_unit_test(test_anywhere), cmocka_unit_test(test_sets),
+        cmocka_unit_test(test_broken), cmocka_unit_test(test_ranks),
     };
     snprintf(folder, sizeof folder, "/tmp/horovod-test-XXXXXX");
     if (mkdtemp(folder) == NULL)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_mp_torture.c - the k-th system call of a rank fails, for every k from its init over a few
- * collectives to its shutdown: alone, and as one of two ranks, by shared memory and by TCP.
+/* test_mp_torture.c - the k-th system call of a rank fails, for every k from init through a few
+ * collectives to shutdown: alone, and as one of two ranks, over shared memory and over TCP.
  *
- * Whatever fails, the rank ends with HVD_OK or with an error that has a text, leaves neither memory
- * nor descriptors behind, and neither it nor its peer crashes or hangs. Start reading at
+ * Whichever call fails, the rank finishes with HVD_OK or with an error that has a text, leaks
+ * neither memory nor descriptors, and neither it nor its peer crashes or hangs. Start reading at
  * torture(). */
 #include <dirent.h>
 #include <setjmp.h>
@@ -43,17 +43,17 @@ static hvd_status_t run(struct world *world, hvd_kind_t kind, float *data, struc
         .data = data, .shape = &count, .ndim = 1, .dtype = HVD_FLOAT32, .device = HVD_DEVICE_CPU};
     if (kind == HVD_ALLREDUCE)
         op.output = op.input;
-    hvd_status_t status = engine_submit(world->engine, &op, 1, &ticket, error);
+    hvd_status_t status = submit_ops(world->engine, &op, 1, &ticket, error);
     if (status != HVD_OK)
         return status;
     driver_submitted(&world->driver, false);
     status = driver_wait(&world->driver, ticket, LIMIT_S * 500);
     if (status != HVD_OK)
         return error_set(error, HVD_ERR_INTERNAL, "hung");
-    status = (hvd_status_t)atomic_load(&ticket->state);
+    status = ticket_status(ticket);
     if (status != HVD_OK)
-        error_set(error, status, "%s", ticket->error != NULL ? ticket->error->text : "no memory");
-    engine_ticket_release(world->engine, ticket);
+        error_set(error, status, "%s", ticket_error(ticket));
+    ticket_release(world->engine, ticket);
     return status;
 }
 
@@ -78,7 +78,8 @@ static void life(int rank, int size, uint64_t fail_at, uint64_t *ret_calls)
                                      .key = mp_child.key,
                                      .key_bytes = sizeof mp_child.key};
     os_host_alloc_counts(&live, &total);
-    hvd_status_t status = world_create(os, &mp_child.config, NULL, 1, &process, &world, &error);
+    struct tenure tenure = {0};
+    hvd_status_t status = world_create(os, &mp_child.config, &tenure, &process, &world, &error);
     if (status != HVD_OK)
         code = CODE_INIT;
     for (int i = 0; status == HVD_OK && i < 4; i++) {
@@ -110,7 +111,7 @@ static void *shared_calls(void)
 {
     const struct os *os = os_host();
     int fd = os->memfd(os->ctx, "calls", 4096);
-    void *memory = os->map(os->ctx, fd, 4096);
+    void *memory = os->map(os->ctx, fd, 4096, -1);
     os->close(os->ctx, fd);
     return memory;
 }

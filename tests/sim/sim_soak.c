@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sim_soak.c - runs many seeds of the simulator from the command line, and one again to look at.
+/* sim_soak.c - runs many seeds of the simulator from the command line, or replays one.
  *
- *     sim_soak --seeds 10000 --from 1 --faults       prints progress, and each seed that fails
- *     sim_soak --from 4711 --faults --twice          replays one seed, compares two runs of it
+ *      sim_soak --seeds 10000 --from 1 --faults       prints progress, and each seed that fails
+ *      sim_soak --from 4711 --faults --twice          replays one seed, compares two runs of it
  *
  * Options: --seeds N, --from N, --faults, --ranks N, --sight 0|1, --twice, --keep-going, --quiet,
- * --trace. Exit status 0: nothing was violated.  Start reading at main(). */
+ * --trace. Exit status 0: no violation.  Start reading at main(). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +56,8 @@ static bool parse(int argc, char **argv, struct settings *ret)
             ret->is_keeping_going = true;
         else if (strcmp(argv[i], "--races") == 0)
             ret->options.has_races = true;
+        else if (strcmp(argv[i], "--tune") == 0)
+            ret->options.tune_one_in = 20;
         else if (strcmp(argv[i], "--trace") == 0)
             ret->options.trace = trace;
         else if (strcmp(argv[i], "--quiet") == 0)
@@ -107,9 +109,10 @@ static bool run_one(struct settings *s, uint64_t seed, struct totals *totals)
     if (is_ok)
         return true;
     totals->failed++;
-    printf("seed %" PRIu64 " (%d ranks, %s): %s\n    replay: sim_soak --from %" PRIu64 "%s%s\n",
+    printf("seed %" PRIu64 " (%d ranks, %s): %s\n    replay: sim_soak --from %" PRIu64 "%s%s%s\n",
            seed, report.ranks, report.is_in_sight ? "in sight" : "network", report.text, seed,
-           s->options.has_faults ? " --faults" : "", s->options.has_races ? " --races" : "");
+           s->options.has_faults ? " --faults" : "", s->options.has_races ? " --races" : "",
+           s->options.tune_one_in != 0 ? " --tune" : "");
     fflush(stdout);
     return false;
 }
@@ -120,7 +123,8 @@ int main(int argc, char **argv)
     struct totals totals = {0};
     if (!parse(argc, argv, &settings)) {
         fprintf(stderr, "usage: sim_soak [--seeds N] [--from N] [--faults] [--ranks N] "
-                        "[--sight 0|1] [--twice] [--keep-going] [--quiet] [--trace] [--races]\n");
+                        "[--sight 0|1] [--twice] [--keep-going] [--quiet] [--trace] [--races] "
+                        "[--tune]\n");
         return 2;
     }
     for (uint64_t i = 0; i < settings.seeds; i++) {

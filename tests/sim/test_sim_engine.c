@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_sim_engine.c - single situations of the engine on simulated ranks, most of them found by
- * seeds of the simulator: each is here by itself, so that it stays fixed when programs change. */
+ * seeds of the simulator: each has its own test, so that it stays fixed when programs change. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,68 +10,15 @@
 
 #include <cmocka.h>
 
-#include "sim_world.h"
+#include "sim_job.h"
 
 #define MS        1000000LL
 #define RANKS_MAX 8
 #define FLOATS    32
 
-struct job {
-    struct sim_world *world;
-    struct config config;
-    int32_t ranks;
-};
-
-static void job_open(struct job *job, struct sim_world_options options)
-{
-    struct error error = {0};
-    options.config = &job->config;
-    job->ranks = options.ranks;
-    job->world = sim_world_create(os_host(), &options, &error);
-    assert_non_null(job->world);
-}
-
-static void job_defaults(struct job *job)
-{
-    memset(job, 0, sizeof *job);
-    assert_int_equal(sim_world_config(os_host(), &job->config, NULL), HVD_OK);
-}
-
-static void run_for(struct job *job, int64_t ns)
-{
-    int64_t end_ns = sim_world_now_ns(job->world) + ns;
-    while (sim_world_step(job->world, end_ns)) {}
-}
-
-static struct ticket *submit(struct job *job, int32_t rank, hvd_kind_t kind, const char *name,
-                             float *data, int64_t count)
-{
-    struct ticket *ticket = NULL;
-    struct error error = {0};
-    hvd_op_t op = {.struct_size = sizeof op,
-                   .kind = kind,
-                   .name = name,
-                   .reduce = HVD_SUM,
-                   .prescale = 1,
-                   .postscale = 1,
-                   .input = {data, &count, 1, HVD_FLOAT32, HVD_DEVICE_CPU}};
-    op.output = op.input;
-    if (kind == HVD_ALLGATHER)
-        op.output.data = NULL;
-    struct engine *engine = sim_world_engine(job->world, rank);
-    assert_int_equal(engine_submit(engine, &op, 1, &ticket, &error), HVD_OK);
-    sim_world_wake(job->world, rank, 0);
-    return ticket;
-}
-
-static int32_t state_of(const struct ticket *ticket)
-{
-    return atomic_load(&ticket->state);
-}
-
 static void release(struct job *job, int32_t rank, struct ticket *ticket)
 {
-    engine_ticket_release(sim_world_engine(job->world, rank), ticket);
+    ticket_release(sim_world_engine(job->world, rank), ticket);
 }
 
 static void fill(float *data, float value)
@@ -87,9 +34,9 @@ static void reduce_once(struct job *job, const char *name)
     struct ticket *tickets[RANKS_MAX];
     for (int32_t r = 0; r < job->ranks; r++) {
         fill(data[r], (float)(r + 1));
-        tickets[r] = submit(job, r, HVD_ALLREDUCE, name, data[r], FLOATS);
+        tickets[r] = job_submit(job, r, HVD_ALLREDUCE, name, data[r], FLOATS);
     }
-    run_for(job, 300 * MS);
+    job_run_for(job, 300 * MS);
     for (int32_t r = 0; r < job->ranks; r++) {
         assert_int_equal(state_of(tickets[r]), HVD_OK);
         assert_true(data[r][FLOATS - 1] == (float)(job->ranks * (job->ranks + 1) / 2));
@@ -107,15 +54,16 @@ static void test_small_cache_loses_nothing(void **state)
     job_defaults(&job);
     job.config.cache_capacity = 1;
     job.config.cycle_time_ms = 5;
-    job_open(&job, (struct sim_world_options){.ranks = 2, .seed = 1, .delay_max_ns = 1000});
+    job_open(&job, os_host(),
+             (struct sim_world_options){.ranks = 2, .seed = 1, .delay_max_ns = 1000});
     for (int turn = 0; turn < 3; turn++) {
         for (int32_t r = 0; r < 2; r++)
             for (int i = 0; i < 6; i++) {
                 char name[8];
                 snprintf(name, sizeof name, "t%d", i);
-                tickets[r][i] = submit(&job, r, HVD_ALLREDUCE, name, data[r][i], FLOATS);
+                tickets[r][i] = job_submit(&job, r, HVD_ALLREDUCE, name, data[r][i], FLOATS);
             }
-        run_for(&job, 1000 * MS);
+        job_run_for(&job, 1000 * MS);
         for (int32_t r = 0; r < 2; r++)
             for (int i = 0; i < 6; i++) {
                 assert_int_equal(state_of(tickets[r][i]), HVD_OK);
@@ -134,17 +82,18 @@ static void test_join_behind_ready(void **state)
     struct ticket *tickets[3], *joins[3];
     job_defaults(&job);
     job.config.cycle_time_ms = 50;
-    job_open(&job, (struct sim_world_options){.ranks = 3, .seed = 1, .delay_max_ns = 1000});
+    job_open(&job, os_host(),
+             (struct sim_world_options){.ranks = 3, .seed = 1, .delay_max_ns = 1000});
     for (int32_t r = 0; r < 3; r++) {
         fill(data[r], 1);
-        tickets[r] = submit(&job, r, HVD_ALLREDUCE, "a", data[r], FLOATS);
+        tickets[r] = job_submit(&job, r, HVD_ALLREDUCE, "a", data[r], FLOATS);
     }
-    run_for(&job, 10 * MS);
+    job_run_for(&job, 10 * MS);
     for (int32_t r = 0; r < 3; r++) {
         assert_int_equal(state_of(tickets[r]), HVD_IN_PROGRESS);
-        joins[r] = submit(&job, r, HVD_JOIN, NULL, NULL, 0);
+        joins[r] = job_submit(&job, r, HVD_JOIN, NULL, NULL, 0);
     }
-    run_for(&job, 1000 * MS);
+    job_run_for(&job, 1000 * MS);
     for (int32_t r = 0; r < 3; r++) {
         assert_int_equal(state_of(tickets[r]), HVD_OK);
         assert_int_equal(state_of(joins[r]), HVD_OK);
@@ -161,8 +110,8 @@ static void gather_once(struct job *job)
     float data[RANKS_MAX][FLOATS] = {0};
     struct ticket *tickets[RANKS_MAX];
     for (int32_t r = 0; r < job->ranks; r++)
-        tickets[r] = submit(job, r, HVD_ALLGATHER, "g", data[r], 1);
-    run_for(job, 100 * MS);
+        tickets[r] = job_submit(job, r, HVD_ALLGATHER, "g", data[r], 1);
+    job_run_for(job, 100 * MS);
     for (int32_t r = 0; r < job->ranks; r++) {
         assert_int_equal(state_of(tickets[r]), HVD_OK);
         release(job, r, tickets[r]);
@@ -179,24 +128,25 @@ static void test_cancelled_plan_gives_memory_back(void **state)
     os_host_alloc_counts(&live_before, &total);
     job_defaults(&job);
     job.config.plan_warmup_steps = 2;
-    job_open(&job, (struct sim_world_options){
-                       .ranks = 2, .seed = 1, .delay_max_ns = 1000, .is_in_sight = true});
+    job_open(&job, os_host(),
+             (struct sim_world_options){
+                 .ranks = 2, .seed = 1, .delay_max_ns = 1000, .is_in_sight = true});
     for (int i = 0; i < 6; i++)
         gather_once(&job);
-    assert_true(sim_world_engine(job.world, 0)->stats.batches_planned > 0);
-    struct ticket *g0 = submit(&job, 0, HVD_ALLGATHER, "g", data[0][0], 1);
-    run_for(&job, MS);
-    struct ticket *a1 = submit(&job, 1, HVD_ALLREDUCE, "a", data[1][1], FLOATS);
-    run_for(&job, 100 * MS);
+    assert_true(engine_stats(sim_world_engine(job.world, 0))->batches_planned > 0);
+    struct ticket *g0 = job_submit(&job, 0, HVD_ALLGATHER, "g", data[0][0], 1);
+    job_run_for(&job, MS);
+    struct ticket *a1 = job_submit(&job, 1, HVD_ALLREDUCE, "a", data[1][1], FLOATS);
+    job_run_for(&job, 100 * MS);
     assert_int_equal(state_of(g0), HVD_IN_PROGRESS);
-    struct ticket *a0 = submit(&job, 0, HVD_ALLREDUCE, "a", data[0][1], FLOATS);
-    struct ticket *g1 = submit(&job, 1, HVD_ALLGATHER, "g", data[1][0], 1);
-    run_for(&job, 1000 * MS);
+    struct ticket *a0 = job_submit(&job, 0, HVD_ALLREDUCE, "a", data[0][1], FLOATS);
+    struct ticket *g1 = job_submit(&job, 1, HVD_ALLGATHER, "g", data[1][0], 1);
+    job_run_for(&job, 1000 * MS);
     assert_int_equal(state_of(a0), HVD_OK);
     assert_int_equal(state_of(a1), HVD_OK);
     assert_int_equal(state_of(g0), HVD_OK);
     assert_int_equal(state_of(g1), HVD_OK);
-    assert_int_equal(sim_world_engine(job.world, 0)->stats.plan_breaks, 1);
+    assert_int_equal(engine_stats(sim_world_engine(job.world, 0))->plan_breaks, 1);
     assert_null(sim_world_violation(job.world));
     release(&job, 0, g0);
     release(&job, 0, a0);
@@ -218,17 +168,18 @@ static void test_plan_left_late(void **state)
         struct ticket *tickets[4];
         job_defaults(&job);
         job.config.plan_warmup_steps = 2;
-        job_open(&job, (struct sim_world_options){.ranks = 4,
-                                                  .seed = seed,
-                                                  .delay_max_ns = 10000,
-                                                  .turn_max_ns = 500000,
-                                                  .is_in_sight = true});
+        job_open(&job, os_host(),
+                 (struct sim_world_options){.ranks = 4,
+                                            .seed = seed,
+                                            .delay_max_ns = 10000,
+                                            .turn_max_ns = 500000,
+                                            .is_in_sight = true});
         for (int i = 0; i < 6; i++)
             reduce_once(&job, "a");
-        assert_true(sim_world_engine(job.world, 3)->stats.batches_planned > 0);
+        assert_true(engine_stats(sim_world_engine(job.world, 3))->batches_planned > 0);
         for (int32_t r = 0; r < 4; r++)
-            tickets[r] = submit(&job, r, HVD_ALLREDUCE, "a", data[r], FLOATS / 2);
-        run_for(&job, 1000 * MS);
+            tickets[r] = job_submit(&job, r, HVD_ALLREDUCE, "a", data[r], FLOATS / 2);
+        job_run_for(&job, 1000 * MS);
         for (int32_t r = 0; r < 4; r++) {
             assert_int_equal(state_of(tickets[r]), HVD_OK);
             release(&job, r, tickets[r]);
@@ -243,16 +194,18 @@ static void test_planned_step_sends_nothing(void **state)
     (void)state;
     struct job job;
     job_defaults(&job);
-    job_open(&job, (struct sim_world_options){
-                       .ranks = 8, .seed = 1, .delay_max_ns = 1000, .is_in_sight = true});
+    job.config.slow_rank_check_disable = true; /* else a report every 100 ms */
+    job_open(&job, os_host(),
+             (struct sim_world_options){
+                 .ranks = 8, .seed = 1, .delay_max_ns = 1000, .is_in_sight = true});
     for (int i = 0; i < 10; i++)
         reduce_once(&job, "a");
     uint64_t before = sim_net_messages(sim_world_net(job.world));
-    uint64_t planned = sim_world_engine(job.world, 0)->stats.batches_planned;
+    uint64_t planned = engine_stats(sim_world_engine(job.world, 0))->batches_planned;
     for (int i = 0; i < 100; i++)
         reduce_once(&job, "a");
     assert_true(sim_net_messages(sim_world_net(job.world)) == before);
-    assert_true(sim_world_engine(job.world, 0)->stats.batches_planned == planned + 100);
+    assert_true(engine_stats(sim_world_engine(job.world, 0))->batches_planned == planned + 100);
     sim_world_destroy(job.world);
 }
 
@@ -262,12 +215,13 @@ static void test_shutdown_asked_then_crash(void **state)
     (void)state;
     struct job job;
     job_defaults(&job);
-    job_open(&job, (struct sim_world_options){
-                       .ranks = 3, .seed = 1, .delay_min_ns = MS, .delay_max_ns = MS});
-    run_for(&job, MS);
+    job_open(
+        &job, os_host(),
+        (struct sim_world_options){.ranks = 3, .seed = 1, .delay_min_ns = MS, .delay_max_ns = MS});
+    job_run_for(&job, MS);
     engine_shutdown_ask(sim_world_engine(job.world, 1));
     sim_world_crash(job.world, 0);
-    run_for(&job, 100 * MS);
+    job_run_for(&job, 100 * MS);
     assert_true(engine_is_over(sim_world_engine(job.world, 1)));
     sim_world_destroy(job.world);
 }
@@ -284,17 +238,17 @@ static void test_memory_is_free_after_crash(void **state)
         struct ticket *tickets[5];
         bool is_ended[5] = {false};
         job_defaults(&job);
-        job_open(&job, (struct sim_world_options){.ranks = 5,
-                                                  .seed = (uint64_t)at_ns,
-                                                  .delay_min_ns = 1000,
-                                                  .delay_max_ns = 100000});
+        job_open(
+            &job, os_host(),
+            (struct sim_world_options){
+                .ranks = 5, .seed = (uint64_t)at_ns, .delay_min_ns = 1000, .delay_max_ns = 100000});
         for (int32_t r = 0; r < 5; r++) {
             for (int i = 0; i < COUNT; i++)
                 data[r][i] = 1;
-            tickets[r] = submit(&job, r, HVD_ALLREDUCE, "a", data[r], COUNT);
-            atomic_store(&sim_world_engine(job.world, r)->waiters, 1);
+            tickets[r] = job_submit(&job, r, HVD_ALLREDUCE, "a", data[r], COUNT);
+            engine_wait_begin(sim_world_engine(job.world, r));
         }
-        run_for(&job, at_ns);
+        job_run_for(&job, at_ns);
         bool is_crashed = state_of(tickets[4]) == HVD_IN_PROGRESS;
         sim_world_crash(job.world, 4);
         while (sim_world_step(job.world, 1000 * MS))
@@ -311,7 +265,7 @@ static void test_memory_is_free_after_crash(void **state)
             assert_true(is_ended[r]);
             if (is_crashed && state_of(tickets[r]) != HVD_OK) {
                 assert_int_equal(state_of(tickets[r]), HVD_ERR_PEER_DEAD);
-                assert_non_null(strstr(tickets[r]->error->text, "rank 4"));
+                assert_non_null(strstr(ticket_error(tickets[r]), "rank 4"));
             }
             for (int i = 0; i < COUNT; i++)
                 assert_true(data[r][i] == -1000);
@@ -327,16 +281,16 @@ static int32_t reduce_hanging(struct job *job, int32_t hung, int64_t after_ns)
     char name[16];
     int32_t named = 0;
     for (int32_t r = 0; r < job->ranks; r++)
-        tickets[r] = submit(job, r, HVD_ALLREDUCE, "a", data[r], FLOATS);
-    run_for(job, after_ns);
+        tickets[r] = job_submit(job, r, HVD_ALLREDUCE, "a", data[r], FLOATS);
+    job_run_for(job, after_ns);
     sim_world_hang(job->world, hung, true);
-    run_for(job, 6000 * MS);
+    job_run_for(job, 6000 * MS);
     snprintf(name, sizeof name, "rank %d", hung);
     for (int32_t r = 0; r < job->ranks; r++) {
         if (r == hung || state_of(tickets[r]) == HVD_OK)
             continue;
         assert_int_equal(state_of(tickets[r]), HVD_ERR_PEER_HUNG);
-        assert_non_null(strstr(tickets[r]->error->text, name));
+        assert_non_null(strstr(ticket_error(tickets[r]), name));
         named++;
     }
     return named;
@@ -352,11 +306,12 @@ static void test_hung_rank_is_named(void **state)
         job_defaults(&job);
         job.config.hung_error_s = 3;
         job.config.plan_warmup_steps = 2;
-        job_open(&job, (struct sim_world_options){.ranks = 4,
-                                                  .seed = (uint64_t)i,
-                                                  .delay_min_ns = MS / 10,
-                                                  .delay_max_ns = MS,
-                                                  .is_in_sight = i % 2 != 0});
+        job_open(&job, os_host(),
+                 (struct sim_world_options){.ranks = 4,
+                                            .seed = (uint64_t)i,
+                                            .delay_min_ns = MS / 10,
+                                            .delay_max_ns = MS,
+                                            .is_in_sight = i % 2 != 0});
         for (int k = 0; k < 6; k++)
             reduce_once(&job, "a");
         named += reduce_hanging(&job, i / 2 % 4, i / 8 * MS);
@@ -373,19 +328,68 @@ static void test_mismatch_then_works(void **state)
     float data[4][FLOATS] = {0};
     struct ticket *tickets[4];
     job_defaults(&job);
-    job_open(&job, (struct sim_world_options){.ranks = 4, .seed = 1, .delay_max_ns = 1000});
+    job_open(&job, os_host(),
+             (struct sim_world_options){.ranks = 4, .seed = 1, .delay_max_ns = 1000});
     reduce_once(&job, "a");
     for (int32_t r = 0; r < 4; r++)
-        tickets[r] = submit(&job, r, HVD_ALLREDUCE, "a", data[r], r == 2 ? FLOATS / 2 : FLOATS);
-    run_for(&job, 1000 * MS);
+        tickets[r] = job_submit(&job, r, HVD_ALLREDUCE, "a", data[r], r == 2 ? FLOATS / 2 : FLOATS);
+    job_run_for(&job, 1000 * MS);
     for (int32_t r = 0; r < 4; r++) {
         assert_int_equal(state_of(tickets[r]), HVD_ERR_MISMATCH);
-        assert_non_null(strstr(tickets[r]->error->text, "tensor a"));
-        assert_non_null(strstr(tickets[r]->error->text, "[32]"));
-        assert_non_null(strstr(tickets[r]->error->text, "[16]"));
+        assert_non_null(strstr(ticket_error(tickets[r]), "tensor a"));
+        assert_non_null(strstr(ticket_error(tickets[r]), "[32]"));
+        assert_non_null(strstr(ticket_error(tickets[r]), "[16]"));
         release(&job, r, tickets[r]);
     }
     reduce_once(&job, "a");
+    sim_world_destroy(job.world);
+}
+
+struct logged {
+    size_t bytes;
+    int32_t lines;
+    char last[4096];
+};
+
+static void log_keep(void *arg, enum log_level level, const char *line)
+{
+    struct logged *logged = arg;
+    (void)level;
+    logged->bytes += strlen(line);
+    logged->lines++;
+    snprintf(logged->last, sizeof logged->last, "%s", line);
+}
+
+/* Very many tensors wait for a rank that is stuck: one report of bounded size for all of them. */
+static void test_stall_report_is_bounded(void **state)
+{
+    (void)state;
+    enum { MANY = 20000 };
+    static float data[1];
+    static struct logged logged;
+    struct job job;
+    struct ticket *last = NULL;
+    job_defaults(&job);
+    job.config.stall_check_time_s = 2;
+    job.config.stall_shutdown_time_s = 3;
+    job_open(&job, os_host(),
+             (struct sim_world_options){.ranks = 3,
+                                        .seed = 1,
+                                        .delay_max_ns = 1000,
+                                        .is_in_sight = true,
+                                        .log_sink = log_keep,
+                                        .ctx = &logged});
+    for (int32_t i = 0; i < MANY; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "gradient.%d", i);
+        for (int32_t r = 0; r < 2; r++)
+            last = job_submit(&job, r, HVD_ALLREDUCE, name, data, 1);
+    }
+    job_run_for(&job, 6000 * MS);
+    assert_int_equal(state_of(last), HVD_ERR_PEER_HUNG);
+    assert_true(logged.lines >= 2 && logged.lines < 8 && logged.bytes < 8192);
+    assert_non_null(strstr(logged.last, "2!: [gradient."));
+    assert_non_null(strstr(logged.last, " ... and 19994 more]"));
     sim_world_destroy(job.world);
 }
 
@@ -401,6 +405,7 @@ int main(void)
         cmocka_unit_test(test_memory_is_free_after_crash),
         cmocka_unit_test(test_hung_rank_is_named),
         cmocka_unit_test(test_mismatch_then_works),
+        cmocka_unit_test(test_stall_report_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_sim_scale.c - 512 ranks in one process agree on 200 tensors and reduce them: first unknown
- * to everybody, then from the response cache. Prints the control messages that it took. */
+ * to all ranks, then from the response cache. Prints the number of control messages. */
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,7 +45,7 @@ static void submit_all(struct sim_world *world, struct scale_step *step, int32_t
                             .output = {data, &shape, 1, HVD_FLOAT32, HVD_DEVICE_CPU}};
     }
     struct engine *engine = sim_world_engine(world, rank);
-    assert_int_equal(engine_submit(engine, ops, TENSORS, &step->tickets[rank], &error), HVD_OK);
+    assert_int_equal(submit_ops(engine, ops, TENSORS, &step->tickets[rank], &error), HVD_OK);
     sim_world_wake(world, rank, 0);
 }
 
@@ -55,12 +55,12 @@ static void check_all(struct sim_world *world, struct scale_step *step)
     for (int32_t r = 0; r < RANKS; r++)
         sum += (float)(r % 4);
     for (int32_t r = 0; r < RANKS; r++) {
-        assert_int_equal(atomic_load(&step->tickets[r]->state), HVD_OK);
+        assert_int_equal(ticket_status(step->tickets[r]), HVD_OK);
         for (int i = 0; i < TENSORS * ELEMENTS; i++) {
             float got = step->data[(size_t)r * TENSORS * ELEMENTS + (size_t)i];
             assert_true(got == sum + (float)(RANKS * (i / ELEMENTS)));
         }
-        engine_ticket_release(sim_world_engine(world, r), step->tickets[r]);
+        ticket_release(sim_world_engine(world, r), step->tickets[r]);
     }
 }
 
@@ -71,16 +71,16 @@ static double step_run(struct sim_world *world, struct scale_step *step, const c
     uint64_t sent[RANKS_MAX];
     int64_t start_ns = sim_world_now_ns(world), end_ns = start_ns;
     for (int32_t r = 0; r < RANKS; r++) {
-        sent[r] = sim_world_engine(world, r)->stats.messages_sent;
+        sent[r] = engine_stats(sim_world_engine(world, r))->messages_sent;
         submit_all(world, step, r);
     }
     for (int32_t r = 0; r < RANKS; r++)
-        while (atomic_load(&step->tickets[r]->state) == HVD_IN_PROGRESS) {
+        while (ticket_status(step->tickets[r]) == HVD_IN_PROGRESS) {
             assert_true(sim_world_step(world, start_ns + 10000 * MS));
             end_ns = sim_world_now_ns(world);
         }
     for (int32_t r = 0; r < RANKS; r++) {
-        uint64_t own = sim_world_engine(world, r)->stats.messages_sent - sent[r];
+        uint64_t own = engine_stats(sim_world_engine(world, r))->messages_sent - sent[r];
         most = own > most ? own : most;
     }
     double mean = (double)(sim_net_messages(sim_world_net(world)) - before) / RANKS;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_sim_seeds.c - random programs on simulated ranks: nobody waits for ever, all agree, results
+/* test_sim_seeds.c - random programs on simulated ranks: no rank waits forever, all agree, results
  * are right, with and without faults; equal seeds give equal runs.
  *
  * A failure prints the seed; `sim_soak --from SEED [--faults] --trace` replays it. */
@@ -11,6 +11,9 @@
 
 #include <cmocka.h>
 
+#include "base/json.h"
+#include "engine/engine.h"
+#include "json.h"
 #include "sim_run.h"
 
 #if HVD_TEST_QUICK
@@ -46,6 +49,58 @@ static void test_with_faults(void **state)
 {
     (void)state;
     run_seeds(&(struct sim_program_options){.sight = -1, .has_faults = true}, SEEDS);
+}
+
+struct looks {
+    uint64_t all, whole; /* with a process set in it */
+    char text[HVD_SNAPSHOT_MIN];
+};
+
+static void look(void *ctx, struct engine *engine, int64_t now_ns)
+{
+    struct looks *looks = ctx;
+    struct json json;
+    json_init(&json, looks->text, sizeof looks->text);
+    json_open(&json, NULL, true);
+    snapshot_write(engine, now_ns, true, &json);
+    json_close(&json);
+    if (!json_is_valid(looks->text))
+        fail_msg("no JSON: %s", looks->text);
+    looks->all++;
+    looks->whole += strstr(looks->text, "\"process_sets\":[{\"id\":0") != NULL;
+}
+
+/* Looking at engines at random moments changes no outcome: the same seed gives the same run. */
+static void test_looking_changes_nothing(void **state)
+{
+    (void)state;
+    static struct looks looks;
+    for (int i = 1; i <= SEEDS; i++) {
+        struct sim_report report, looked;
+        struct sim_program_options options = {
+            .seed = (uint64_t)i, .sight = -1, .has_faults = i % 2 == 0};
+        assert_true(sim_run_seed(os_host(), &options, &report));
+        options.look = look;
+        options.look_ctx = &looks;
+        assert_true(sim_run_seed(os_host(), &options, &looked));
+        assert_true(report.hash == looked.hash && report.end_ns == looked.end_ns);
+        assert_true(report.messages == looked.messages && report.turns == looked.turns);
+        assert_true(report.plan_breaks == looked.plan_breaks);
+    }
+    assert_true(looks.all > 1000 && looks.whole > 1000);
+}
+
+/* Seeds that found something: ranks stuck in a plan, slow to connect, frozen, in a join. */
+static void test_found(void **state)
+{
+    (void)state;
+    static const uint64_t found[] = {3, 30, 144, 297, 634, 738};
+    for (size_t i = 0; i < sizeof found / sizeof found[0]; i++) {
+        struct sim_report report;
+        struct sim_program_options options = {.seed = found[i], .sight = -1, .has_faults = true};
+        if (!sim_run_seed(os_host(), &options, &report))
+            fail_msg("seed %d with faults: %s", (int)found[i], report.text);
+    }
 }
 
 static void test_seeds_differ(void **state)
@@ -94,8 +149,12 @@ static void test_checker_sees_hang(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_without_faults),    cmocka_unit_test(test_with_faults),
-        cmocka_unit_test(test_seeds_differ),      cmocka_unit_test(test_checker_sees),
+        cmocka_unit_test(test_without_faults),
+        cmocka_unit_test(test_with_faults),
+        cmocka_unit_test(test_looking_changes_nothing),
+        cmocka_unit_test(test_found),
+        cmocka_unit_test(test_seeds_differ),
+        cmocka_unit_test(test_checker_sees),
         cmocka_unit_test(test_checker_sees_hang),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_affinity.c - which core a rank takes from HOROVOD_THREAD_AFFINITY, what is told when the
- * list is no good, and that pinning a thread really does. */
+/* test_affinity.c - which core a rank takes from HOROVOD_THREAD_AFFINITY, the message for an
+ * invalid list, and that a thread is really pinned. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

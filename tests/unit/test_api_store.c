@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_api_store.c - the store for other programs (hvd_store.h): serving, asking, waiting, refusing
- * a wrong key. */
+/* test_api_store.c - the store for other programs (hvd_store.h): serving, requests, waiting,
+ * rejecting a wrong key. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -74,6 +74,33 @@ static void test_wait_for_another(void **state)
     hvd_store_server_stop(server);
 }
 
+/* A deleted scope is gone, its name can be used again, and other scopes stay. */
+static void test_delete(void **state)
+{
+    (void)state;
+    hvd_store_server_t *server = serve("127.0.0.1:0");
+    hvd_store_client_t *client = NULL;
+    void *bytes = NULL;
+    size_t n = 0;
+    assert_int_equal(hvd_store_open(where, key, TIMEOUT_MS, &client), HVD_OK);
+    assert_int_equal(hvd_store_put(client, "old", "a", "1", 1, TIMEOUT_MS), HVD_OK);
+    assert_int_equal(hvd_store_put(client, "old", "b", "2", 1, TIMEOUT_MS), HVD_OK);
+    assert_int_equal(hvd_store_put(client, "kept", "a", "3", 1, TIMEOUT_MS), HVD_OK);
+    assert_int_equal(hvd_store_delete(client, "old", TIMEOUT_MS), HVD_OK);
+    assert_int_equal(hvd_store_delete(client, "never there", TIMEOUT_MS), HVD_OK);
+    assert_int_equal(hvd_store_get(client, "old", "a", 0, &bytes, &n), HVD_AGAIN);
+    assert_int_equal(hvd_store_get(client, "old", "b", 0, &bytes, &n), HVD_AGAIN);
+    assert_int_equal(hvd_store_put(client, "old", "a", "45", 2, TIMEOUT_MS), HVD_OK);
+    assert_int_equal(hvd_store_get(client, "old", "a", 0, &bytes, &n), HVD_OK);
+    assert_int_equal(n, 2);
+    hvd_store_free(bytes);
+    assert_int_equal(hvd_store_get(client, "kept", "a", 0, &bytes, &n), HVD_OK);
+    assert_int_equal(n, 1);
+    hvd_store_free(bytes);
+    hvd_store_close(client);
+    hvd_store_server_stop(server);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -100,6 +127,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_put_and_get),
         cmocka_unit_test(test_wait_for_another),
+        cmocka_unit_test(test_delete),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_bootstrap.c - who am I: every source, half-set ones, Slurm's lists, and the file by which
- * rank 0 hands over the key. */
+/* test_bootstrap.c - rank and size of this process: every source, incomplete ones, Slurm's lists,
+ * and the file with which rank 0 passes on the key. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -63,6 +64,14 @@ static void assert_place(const struct bootstrap *b, const char *source, const in
         assert_int_equal(is[i], place[i]);
 }
 
+static void assert_found(const char *const *list, struct bootstrap *ret, const char *source,
+                         const int32_t place[6])
+{
+    struct error error;
+    assert_int_equal(find(list, ret, &error), HVD_OK);
+    assert_place(ret, source, place);
+}
+
 static void refuse(const char *const *list, const char *word)
 {
     struct bootstrap b;
@@ -81,9 +90,7 @@ static void test_nobody(void **state)
 {
     (void)state;
     struct bootstrap b;
-    struct error error;
-    assert_int_equal(find(LIST("HOME=/root"), &b, &error), HVD_OK);
-    assert_place(&b, "no launcher", PLACE(0, 1, 0, 1, 0, 1));
+    assert_found(LIST("HOME=/root"), &b, "no launcher", PLACE(0, 1, 0, 1, 0, 1));
     assert_false(b.is_self_served);
 }
 
@@ -92,12 +99,10 @@ static void test_open_mpi(void **state)
     (void)state;
     struct bootstrap b, c;
     struct error error;
-    assert_int_equal(find(LIST("OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2",
-                               "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=2",
-                               "OMPI_MCA_ess_base_jobid=77"),
-                          &b, &error),
-                     HVD_OK);
-    assert_place(&b, "Open MPI", PLACE(1, 2, 1, 2, 0, 1));
+    assert_found(LIST("OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2",
+                      "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=2",
+                      "OMPI_MCA_ess_base_jobid=77"),
+                 &b, "Open MPI", PLACE(1, 2, 1, 2, 0, 1));
     assert_true(b.is_self_served);
     assert_memory_equal(b.rendezvous, "unix:horovod-", 13);
     assert_int_equal(find(LIST("OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2",
@@ -113,13 +118,10 @@ static void test_open_mpi_across_hosts(void **state)
 {
     (void)state;
     struct bootstrap b;
-    struct error error;
-    assert_int_equal(find(LIST("OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4",
-                               "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=2",
-                               "OMPI_MCA_ess_base_jobid=77"),
-                          &b, &error),
-                     HVD_OK);
-    assert_place(&b, "Open MPI", PLACE(3, 4, 1, 2, 1, 2));
+    assert_found(LIST("OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4",
+                      "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=2",
+                      "OMPI_MCA_ess_base_jobid=77"),
+                 &b, "Open MPI", PLACE(3, 4, 1, 2, 1, 2));
     assert_string_equal(b.rendezvous, ""); /* a file must tell */
     assert_string_equal(b.identity, "Open MPI/77");
 }
@@ -130,11 +132,8 @@ static void test_pmi_is_known_by_its_starter(void **state)
     struct bootstrap b;
     struct error error;
     char parent[32];
-    assert_int_equal(
-        find(LIST("PMI_RANK=0", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2"), &b,
-             &error),
-        HVD_OK);
-    assert_place(&b, "PMI", PLACE(0, 2, 0, 2, 0, 1));
+    assert_found(LIST("PMI_RANK=0", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2"), &b,
+                 "PMI", PLACE(0, 2, 0, 2, 0, 1));
     snprintf(parent, sizeof parent, "PMI/%d", (int)getppid());
     assert_string_equal(b.identity, parent); /* PMI_RANK is in no real environment here */
     assert_int_equal(
@@ -148,13 +147,10 @@ static void test_slurm(void **state)
 {
     (void)state;
     struct bootstrap b;
-    struct error error;
-    assert_int_equal(find(LIST("SLURM_PROCID=3", "SLURM_STEP_NUM_TASKS=4", "SLURM_LOCALID=0",
-                               "SLURM_NODEID=1", "SLURM_STEP_TASKS_PER_NODE=3,1", "SLURM_JOB_ID=12",
-                               "SLURM_STEP_ID=0", "SLURM_STEP_NODELIST=n[08-09]"),
-                          &b, &error),
-                     HVD_OK);
-    assert_place(&b, "Slurm", PLACE(3, 4, 0, 1, 1, 2));
+    assert_found(LIST("SLURM_PROCID=3", "SLURM_STEP_NUM_TASKS=4", "SLURM_LOCALID=0",
+                      "SLURM_NODEID=1", "SLURM_STEP_TASKS_PER_NODE=3,1", "SLURM_JOB_ID=12",
+                      "SLURM_STEP_ID=0", "SLURM_STEP_NODELIST=n[08-09]"),
+                 &b, "Slurm", PLACE(3, 4, 0, 1, 1, 2));
     assert_memory_equal(b.rendezvous, "n08:", 4);
     assert_true(b.port >= 15000 && b.port < 30000);
     assert_int_equal(atoi(b.rendezvous + 4), b.port);
@@ -164,27 +160,20 @@ static void test_slurm_batch_script_is_alone(void **state)
 {
     (void)state;
     struct bootstrap b;
-    struct error error;
-    assert_int_equal(
-        find(LIST("SLURM_PROCID=0", "SLURM_NTASKS=4", "SLURM_JOB_ID=12", "SLURM_LOCALID=0"), &b,
-             &error),
-        HVD_OK);
-    assert_place(&b, "no launcher", PLACE(0, 1, 0, 1, 0, 1));
-    assert_int_equal(find(LIST("SLURM_PROCID=0", "SLURM_STEP_ID=4294967291"), &b, &error), HVD_OK);
-    assert_place(&b, "no launcher", PLACE(0, 1, 0, 1, 0, 1));
+    assert_found(LIST("SLURM_PROCID=0", "SLURM_NTASKS=4", "SLURM_JOB_ID=12", "SLURM_LOCALID=0"), &b,
+                 "no launcher", PLACE(0, 1, 0, 1, 0, 1));
+    assert_found(LIST("SLURM_PROCID=0", "SLURM_STEP_ID=4294967291"), &b, "no launcher",
+                 PLACE(0, 1, 0, 1, 0, 1));
 }
 
 static void test_pmi_of_slurm(void **state)
 {
     (void)state;
     struct bootstrap b;
-    struct error error;
-    assert_int_equal(find(LIST("PMI_RANK=1", "PMI_SIZE=2", "PMI_JOBID=9.0", "SLURM_PROCID=1",
-                               "SLURM_STEP_NUM_TASKS=2", "SLURM_LOCALID=1", "SLURM_NODEID=0",
-                               "SLURM_STEP_TASKS_PER_NODE=2", "SLURM_STEP_ID=0"),
-                          &b, &error),
-                     HVD_OK);
-    assert_place(&b, "PMI", PLACE(1, 2, 1, 2, 0, 1));
+    assert_found(LIST("PMI_RANK=1", "PMI_SIZE=2", "PMI_JOBID=9.0", "SLURM_PROCID=1",
+                      "SLURM_STEP_NUM_TASKS=2", "SLURM_LOCALID=1", "SLURM_NODEID=0",
+                      "SLURM_STEP_TASKS_PER_NODE=2", "SLURM_STEP_ID=0"),
+                 &b, "PMI", PLACE(1, 2, 1, 2, 0, 1));
 }
 
 static void test_torchrun(void **state)
@@ -192,11 +181,9 @@ static void test_torchrun(void **state)
     (void)state;
     struct bootstrap b;
     struct error error;
-    assert_int_equal(find(LIST("RANK=2", "WORLD_SIZE=4", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2",
-                               "MASTER_ADDR=node7", "MASTER_PORT=29500"),
-                          &b, &error),
-                     HVD_OK);
-    assert_place(&b, "torchrun", PLACE(2, 4, 0, 2, 1, 2));
+    assert_found(LIST("RANK=2", "WORLD_SIZE=4", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2",
+                      "MASTER_ADDR=node7", "MASTER_PORT=29500"),
+                 &b, "torchrun", PLACE(2, 4, 0, 2, 1, 2));
     assert_string_equal(b.rendezvous, "node7:29501");
     assert_int_equal(b.port, 29501);
     assert_int_equal(find(LIST("RANK=2", "WORLD_SIZE=4", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2",
@@ -204,11 +191,9 @@ static void test_torchrun(void **state)
                           &b, &error),
                      HVD_OK);
     assert_string_equal(b.rendezvous, "[fd00::1]:29501");
-    assert_int_equal(find(LIST("RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "MASTER_ADDR=localhost",
-                               "MASTER_PORT=29500"),
-                          &b, &error),
-                     HVD_OK);
-    assert_place(&b, "torchrun", PLACE(1, 2, 1, 2, 0, 1));
+    assert_found(LIST("RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "MASTER_ADDR=localhost",
+                      "MASTER_PORT=29500"),
+                 &b, "torchrun", PLACE(1, 2, 1, 2, 0, 1));
     assert_int_equal(find(LIST("RANK=1", "WORLD_SIZE=2"), &b, &error), HVD_ERR_CONFIG);
     assert_non_null(strstr(error.text, "WORLD_SIZE is set but MASTER_ADDR is not"));
     assert_int_equal(find(LIST("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=localhost"), &b, &error),
@@ -373,8 +358,7 @@ static int folder_drop(void **state)
     return system(command);
 }
 
-static hvd_status_t path_of(const char *identity, uint64_t life, bool is_one_host, char *path,
-                            struct error *error)
+static hvd_status_t path_of(const char *identity, bool is_one_host, char *path, struct error *error)
 {
     char runtime[96], home[96];
     snprintf(runtime, sizeof runtime, "XDG_RUNTIME_DIR=%s", folder);
@@ -382,7 +366,7 @@ static hvd_status_t path_of(const char *identity, uint64_t life, bool is_one_hos
     const char *const list[] = {runtime, home, NULL};
     struct os os = os_with(list);
     error_clear(error);
-    return handover_path(&os, identity, life, is_one_host, path, error);
+    return handover_path(&os, identity, is_one_host, path, error);
 }
 
 static void test_path(void **state)
@@ -391,14 +375,14 @@ static void test_path(void **state)
     char a[HANDOVER_PATH_MAX], b[HANDOVER_PATH_MAX];
     struct error error;
     struct stat st;
-    assert_int_equal(path_of("../../x", 1, true, a, &error), HVD_OK);
+    assert_int_equal(path_of("../../x", true, a, &error), HVD_OK);
     assert_null(strstr(a, ".."));
     assert_memory_equal(a, folder, strlen(folder));
-    assert_int_equal(path_of("../../x", 1, true, b, &error), HVD_OK);
+    assert_int_equal(path_of("../../x", true, b, &error), HVD_OK);
     assert_string_equal(a, b);
-    assert_int_equal(path_of("../../x", 2, true, b, &error), HVD_OK);
+    assert_int_equal(path_of("../../y", true, b, &error), HVD_OK);
     assert_string_not_equal(a, b);
-    assert_int_equal(path_of("x", 1, false, b, &error), HVD_OK);
+    assert_int_equal(path_of("x", false, b, &error), HVD_OK);
     assert_non_null(strstr(b, "/.horovod/keys/key-"));
     char shared[96];
     snprintf(shared, sizeof shared, "%s/.horovod/keys", folder);
@@ -414,20 +398,62 @@ static void test_folder_of_others_is_refused(void **state)
     snprintf(shared, sizeof shared, "%s/.horovod", folder);
     assert_int_equal(mkdir(shared, 0700), 0);
     assert_int_equal(chmod(shared, 0770), 0);
-    assert_int_equal(path_of("x", 1, false, path, &error), HVD_ERR_CONFIG);
+    assert_int_equal(path_of("x", false, path, &error), HVD_ERR_CONFIG);
     assert_non_null(strstr(error.text, "0770"));
     assert_int_equal(chmod(shared, 0755), 0); /* as older programs leave it */
     snprintf(shared, sizeof shared, "%s/.horovod/keys", folder);
     snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", folder);
     assert_int_equal(mkdir(shared, 0755), 0);
     assert_int_equal(chmod(shared, 0755), 0);
-    assert_int_equal(path_of("x", 1, false, path, &error), HVD_ERR_CONFIG);
+    assert_int_equal(path_of("x", false, path, &error), HVD_ERR_CONFIG);
     assert_non_null(strstr(error.text, "0755"));
     assert_int_equal(rmdir(shared), 0);
     assert_int_equal(mkdir(elsewhere, 0700), 0);
     assert_int_equal(symlink(elsewhere, shared), 0);
-    assert_int_equal(path_of("x", 1, false, path, &error), HVD_ERR_CONFIG);
+    assert_int_equal(path_of("x", false, path, &error), HVD_ERR_CONFIG);
     assert_int_equal(unlink(shared), 0);
+}
+
+/* Another user has taken the name in /tmp. A home folder makes that harmless; without one it is
+ * said what to do. */
+static void test_name_in_tmp_is_taken(void **state)
+{
+    (void)state;
+    enum { VICTIM = 54321 };
+    char squat[64], home[96], path[HANDOVER_PATH_MAX];
+    if (geteuid() != 0)
+        skip();
+    snprintf(squat, sizeof squat, "/tmp/horovod-%d", VICTIM);
+    snprintf(home, sizeof home, "%s/victim", folder);
+    assert_int_equal(mkdir(squat, 0777), 0); /* root's, who is another user here */
+    assert_int_equal(mkdir(home, 0700), 0);
+    assert_int_equal(chown(home, VICTIM, VICTIM), 0);
+    assert_int_equal(chmod(folder, 0711), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char good[128];
+        snprintf(good, sizeof good, "HOME=%s", home);
+        const char *const with_home[] = {good, NULL}, *const without[] = {"HOME=/nowhere", NULL};
+        struct os os = os_with(with_home);
+        struct error error;
+        error_clear(&error);
+        if (setgid(VICTIM) != 0 || setuid(VICTIM) != 0)
+            _exit(1);
+        if (handover_path(&os, "x", true, path, &error) != HVD_OK ||
+            strncmp(path, home, strlen(home)) != 0)
+            _exit(2);
+        os = os_with(without);
+        if (handover_path(&os, "x", true, path, &error) != HVD_ERR_CONFIG ||
+            strstr(error.text, squat) == NULL || strstr(error.text, "XDG_RUNTIME_DIR") == NULL)
+            _exit(3);
+        _exit(0);
+    }
+    int status = -1;
+    waitpid(pid, &status, 0);
+    rmdir(squat);
+    chmod(folder, 0700);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 static void test_write_and_read(void **state)
@@ -438,7 +464,7 @@ static void test_write_and_read(void **state)
     struct error error;
     struct stat st;
     memset(key, 0xa5, sizeof key);
-    assert_int_equal(path_of("y", 1, true, path, &error), HVD_OK);
+    assert_int_equal(path_of("y", true, path, &error), HVD_OK);
     assert_int_equal(handover_read(os_host(), path, got, address, &error), HVD_AGAIN);
     assert_int_equal(handover_write(os_host(), path, key, "unix:there", &error), HVD_OK);
     assert_int_equal(stat(path, &st), 0);
@@ -450,9 +476,9 @@ static void test_write_and_read(void **state)
     assert_int_equal(handover_write(os_host(), path, key, "1.2.3.4:5", &error), HVD_OK);
     assert_int_equal(handover_read(os_host(), path, got, address, &error), HVD_OK);
     assert_int_equal(got[0], 1);
-    handover_remove(path);
+    handover_remove(os_host(), path);
     assert_int_equal(handover_read(os_host(), path, got, address, &error), HVD_AGAIN);
-    handover_remove("");
+    handover_remove(os_host(), "");
 }
 
 static void write_text(const char *path, const char *text, unsigned mode)
@@ -473,7 +499,7 @@ static void test_odd_files(void **state)
     char path[HANDOVER_PATH_MAX], address[HANDOVER_ADDRESS_MAX], other[96], text[4096];
     uint8_t got[32];
     struct error error;
-    assert_int_equal(path_of("z", 1, true, path, &error), HVD_OK);
+    assert_int_equal(path_of("z", true, path, &error), HVD_OK);
     write_text(path, good, 0600);
     assert_int_equal(handover_read(os_host(), path, got, address, &error), HVD_OK);
     write_text(path, good, 0640);
@@ -518,6 +544,7 @@ int main(void)
         cmocka_unit_test(test_tasks_per_node),
         cmocka_unit_test_setup_teardown(test_path, folder_make, folder_drop),
         cmocka_unit_test_setup_teardown(test_folder_of_others_is_refused, folder_make, folder_drop),
+        cmocka_unit_test_setup_teardown(test_name_in_tmp_is_taken, folder_make, folder_drop),
         cmocka_unit_test_setup_teardown(test_write_and_read, folder_make, folder_drop),
         cmocka_unit_test_setup_teardown(test_odd_files, folder_make, folder_drop),
     };

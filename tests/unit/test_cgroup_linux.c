@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cgroup_linux.c - CPU quotas of made-up control group trees, version 1 and 2. */
+/* test_cgroup_linux.c - CPU quotas of fake control group trees, version 1 and 2. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

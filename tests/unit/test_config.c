@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_config.c - the settings table: defaults, every type, warnings, errors, secrets. The
- * environment is a made-up one behind the os table. */
+ * environment is a fake one in the os table. */
 #include <locale.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -79,6 +79,19 @@ static void set(struct fixture *f, const char *name, const char *value)
     f->count++;
 }
 
+/* Each is "name=value". */
+static void set_all(struct fixture *f, const char *const *variables)
+{
+    for (; *variables != NULL; variables++) {
+        char name[sizeof f->names[0]];
+        size_t n = strcspn(*variables, "=");
+        (void)snprintf(name, sizeof name, "%.*s", (int)n, *variables);
+        set(f, name, *variables + n + 1);
+    }
+}
+
+#define SET(f, ...) set_all(f, (const char *const[]){__VA_ARGS__, NULL})
+
 static void catch_warning(void *arg, const char *text)
 {
     struct fixture *f = arg;
@@ -112,8 +125,8 @@ static void defaults(void **state)
     assert_true(c->key_fd == -1 && c->spin_us == -1 && c->cma == -1 && c->epoch == 0);
     assert_true(c->fusion_threshold_bytes == 134217728 && c->cycle_time_ms == 1.0);
     assert_true(c->cache_capacity == 1024 && c->plan_warmup_steps == 3);
-    assert_true(c->stall_check_time_s == 60 && c->stall_shutdown_time_s == 0);
-    assert_true(c->hung_warn_s == 5 && c->hung_error_s == 0 && c->timeout_s == 30);
+    assert_true(c->stall_check_time_s == 60 && c->stall_shutdown_time_s == 1800);
+    assert_true(c->hung_warn_s == 5 && c->hung_error_s == 10 && c->timeout_s == 30);
     assert_true(c->adasum_chunk_bytes == 1073741824 && c->arena_max_bytes == 0);
     assert_true(c->autotune_warmup_samples == 3 && c->autotune_steps_per_sample == 10);
     assert_true(c->autotune_bayes_opt_max_samples == 20);
@@ -132,10 +145,12 @@ static void every_row_reaches_its_field(void **state)
     struct fixture *f = *state;
     load_well(f);
     struct config plain = f->config;
-    for (size_t i = 0; i < config_row_count; i++) {
-        const struct config_row *row = &config_rows[i];
+    for (size_t i = 0; i < setting_count; i++) {
+        const struct setting *row = &setting_rows[i];
+        if (!setting_is_config(row))
+            continue;
         const char *value = "7";
-        if (row->type == CONFIG_LEVEL)
+        if (row->type == TYPE_LEVEL)
             value = "debug";
         if (strcmp(row->name, "HOROVOD_CONTROLLER") == 0 ||
             strcmp(row->name, "HOROVOD_CPU_OPERATIONS") == 0)
@@ -146,6 +161,8 @@ static void every_row_reaches_its_field(void **state)
             value = "ring";
         if (strcmp(row->name, "HOROVOD_CMA") == 0)
             value = "1";
+        if (strcmp(row->name, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS") == 0)
+            value = "77"; /* less is ignored */
         f->count = 0;
         set(f, row->name, value);
         load_well(f);
@@ -153,7 +170,7 @@ static void every_row_reaches_its_field(void **state)
             assert_non_null(strstr(f->warnings[0], "is accepted but has no effect here: "));
         char text[64];
         config_format(&f->config, row, text, sizeof text);
-        bool is_switch = row->type == CONFIG_BOOL || row->type == CONFIG_NONZERO;
+        bool is_switch = row->type == TYPE_SWITCH || row->type == TYPE_NONZERO;
         assert_string_equal(text, is_switch ? "1" : row->is_secret ? "(secret)" : value);
         assert_memory_not_equal((char *)&f->config + row->offset, (char *)&plain + row->offset,
                                 row->bytes);
@@ -166,19 +183,22 @@ static void rows_are_sound(void **state)
 {
     (void)state;
     static bool is_covered[sizeof(struct config)];
-    for (size_t i = 0; i < config_row_count; i++) {
-        const struct config_row *row = &config_rows[i];
+    for (size_t i = 0; i < setting_count; i++) {
+        const struct setting *row = &setting_rows[i];
+        if (!setting_is_config(row))
+            continue;
         assert_int_equal(strncmp(row->name, "HOROVOD_", 8), 0);
         assert_true(strlen(row->name) < 64);
         assert_true(strlen(row->help) > 0);
         for (size_t j = 0; j < i; j++)
-            assert_string_not_equal(row->name, config_rows[j].name);
+            assert_true(setting_rows[j].name == NULL ||
+                        strcmp(row->name, setting_rows[j].name) != 0);
         assert_true(row->offset + row->bytes <= sizeof(struct config));
         memset(is_covered + row->offset, 1, row->bytes);
-        size_t expected = row->type == CONFIG_INT || row->type == CONFIG_FLOAT ? 8
-                          : row->type == CONFIG_LEVEL ? sizeof(enum log_level)
-                          : row->type == CONFIG_TEXT  ? row->bytes
-                                                      : sizeof(bool);
+        size_t expected = row->type == TYPE_INT || row->type == TYPE_FLOAT ? 8
+                          : row->type == TYPE_LEVEL                        ? sizeof(enum log_level)
+                          : row->type == TYPE_TEXT                         ? row->bytes
+                                                                           : sizeof(bool);
         assert_int_equal(row->bytes, expected);
     }
     size_t gap = 0; /* only padding may be left over: a field without a row would show */
@@ -191,12 +211,8 @@ static void rows_are_sound(void **state)
 static void switches(void **state)
 {
     struct fixture *f = *state;
-    set(f, "HOROVOD_PLAN_DISABLE", "2");
-    set(f, "HOROVOD_SHM_DISABLE", "-1");
-    set(f, "HOROVOD_DYNAMIC_PROCESS_SETS", "-1");
-    set(f, "HOROVOD_ELASTIC", "0");
-    set(f, "HOROVOD_STALL_CHECK_DISABLE", "true");
-    set(f, "HOROVOD_LOG_HIDE_TIME", "");
+    SET(f, "HOROVOD_PLAN_DISABLE=2", "HOROVOD_SHM_DISABLE=-1", "HOROVOD_DYNAMIC_PROCESS_SETS=-1",
+        "HOROVOD_ELASTIC=0", "HOROVOD_STALL_CHECK_DISABLE=true", "HOROVOD_LOG_HIDE_TIME=");
     load_well(f);
     assert_true(f->config.plan_disable);
     assert_false(f->config.shm_disable);
@@ -296,9 +312,11 @@ static void too_large_is_told(void **state)
 static void every_limit_holds(void **state)
 {
     struct fixture *f = *state;
-    for (size_t i = 0; i < config_row_count; i++) {
-        const struct config_row *row = &config_rows[i];
-        if (row->type != CONFIG_INT)
+    for (size_t i = 0; i < setting_count; i++) {
+        const struct setting *row = &setting_rows[i];
+        if (!setting_is_config(row))
+            continue;
+        if (row->type != TYPE_INT)
             continue;
         assert_true(row->highest > row->lowest);
         for (int side = 0; side < 4; side++) {
@@ -341,10 +359,32 @@ static void numbers_that_name_something_are_exact(void **state)
     }
 }
 
+/* Whatever the page says has no effect gives a warning when it is set, and nothing else does. */
+static void settings_without_effect_are_documented(void **state)
+{
+    struct fixture *f = *state;
+    int found = 0;
+    for (size_t i = 0; i < setting_count; i++) {
+        const struct setting *row = &setting_rows[i];
+        if (!setting_is_config(row))
+            continue;
+        bool is_idle = row->idle != NULL;
+        f->count = 0;
+        set(f, row->name, is_idle ? "7" : row->fallback);
+        load_well(f);
+        assert_int_equal(f->warning_count, is_idle ? 1 : 0);
+        if (is_idle)
+            assert_non_null(strstr(f->warnings[0], row->name));
+        found += is_idle;
+    }
+    assert_int_equal(found, 4);
+}
+
 static void settings_without_effect_are_told(void **state)
 {
     struct fixture *f = *state;
-    assert_non_null(strstr(first_warning(f, "HOROVOD_AUTOTUNE", "1"), "has no effect here: "));
+    assert_non_null(
+        strstr(first_warning(f, "HOROVOD_TORUS_ALLREDUCE", "1"), "has no effect here: "));
     f->count = 0;
     set(f, "HOROVOD_AUTOTUNE", "0"); /* off is what it is */
     set(f, "HOROVOD_TORUS_ALLREDUCE", "0");
@@ -355,10 +395,8 @@ static void settings_without_effect_are_told(void **state)
 static void unknown_names_get_the_nearest(void **state)
 {
     struct fixture *f = *state;
-    set(f, "HOROVOD_FUSION_TRESHOLD", "1");
-    set(f, "HOROVOD_TIMELINES", "1");
-    set(f, "HOROVOD_SOMETHING_ELSE_ENTIRELY_DIFFERENT", "1");
-    set(f, "HOROVOD_", "1");
+    SET(f, "HOROVOD_FUSION_TRESHOLD=1", "HOROVOD_TIMELINES=1",
+        "HOROVOD_SOMETHING_ELSE_ENTIRELY_DIFFERENT=1", "HOROVOD_=1");
     load_well(f);
     assert_int_equal(f->warning_count, 4);
     assert_string_equal(f->warnings[0], "unknown setting HOROVOD_FUSION_TRESHOLD is ignored; "
@@ -371,13 +409,9 @@ static void unknown_names_get_the_nearest(void **state)
 static void known_elsewhere_is_silent(void **state)
 {
     struct fixture *f = *state;
-    set(f, "HOROVOD_START_TIMEOUT", "30");
-    set(f, "HOROVOD_SPARK_WORK_DIR", "/x");
-    set(f, "HOROVOD_WITH_PYTORCH", "1");
-    set(f, "HOROVOD_WITHOUT_MPI", "1");
-    set(f, "HOROVOD_NCCL_HOME", "/x");
-    set(f, "HOROVOD_GPU_OPERATIONS", "NCCL");
-    set(f, "_HOROVOD_SECRET_KEY", "x");
+    SET(f, "HOROVOD_START_TIMEOUT=30", "HOROVOD_SPARK_WORK_DIR=/x", "HOROVOD_WITH_PYTORCH=1",
+        "HOROVOD_WITHOUT_MPI=1", "HOROVOD_NCCL_HOME=/x", "HOROVOD_GPU_OPERATIONS=NCCL",
+        "_HOROVOD_SECRET_KEY=x");
     load_well(f);
     assert_int_equal(f->warning_count, 0);
     set(f, "HOROVOD_NUM_NCCL_STREAMS", "2");
@@ -420,10 +454,26 @@ static void choices_are_checked(void **state)
     set(f, "HOROVOD_ALLREDUCE_ALGORITHM", "rign");
     assert_int_equal(load(f), HVD_ERR_CONFIG);
     assert_non_null(strstr(f->error.text, "(HOROVOD_ALLREDUCE_ALGORITHM=rign)"));
-    for (int i = 0; i < SCHEDULE_ALGORITHM_COUNT; i++) { /* the words are select.c's */
+    /* The words are select.c's. What can't be forced is refused, with those that can. */
+    static const bool is_forcible[SCHEDULE_ALGORITHM_COUNT] = {[SCHEDULE_AUTO] = true,
+                                                               [SCHEDULE_RECURSIVE_DOUBLING] = true,
+                                                               [SCHEDULE_RABENSEIFNER] = true,
+                                                               [SCHEDULE_RING] = true,
+                                                               [SCHEDULE_DOUBLE_TREE] = true};
+    for (int i = 0; i < SCHEDULE_ALGORITHM_COUNT; i++) {
+        const char *name = schedule_algorithm_name((enum schedule_algorithm)i);
         f->count = 0;
-        set(f, "HOROVOD_ALLREDUCE_ALGORITHM", schedule_algorithm_name((enum schedule_algorithm)i));
-        load_well(f);
+        set(f, "HOROVOD_ALLREDUCE_ALGORITHM", name);
+        if (is_forcible[i]) {
+            load_well(f);
+            continue;
+        }
+        assert_int_equal(load(f), HVD_ERR_CONFIG);
+        assert_non_null(strstr(f->error.text, name));
+        for (int k = 0; k < SCHEDULE_ALGORITHM_COUNT; k++)
+            if (is_forcible[k])
+                assert_non_null(
+                    strstr(f->error.text, schedule_algorithm_name((enum schedule_algorithm)k)));
     }
 }
 
@@ -479,9 +529,11 @@ static void key_is_wiped_and_not_printed(void **state)
     load_well(f);
     assert_string_equal(f->config.key, "00112233");
     assert_false(config_is_set(&f->os, "HOROVOD_KEY"));
-    for (size_t i = 0; i < config_row_count; i++) {
+    for (size_t i = 0; i < setting_count; i++) {
         char text[CONFIG_TEXT_MAX];
-        config_format(&f->config, &config_rows[i], text, sizeof text);
+        if (!setting_is_config(&setting_rows[i]))
+            continue;
+        config_format(&f->config, &setting_rows[i], text, sizeof text);
         assert_null(strstr(text, "00112233"));
     }
     char secret[200];
@@ -497,10 +549,12 @@ static void format_gives_back_what_was_read(void **state)
 {
     struct fixture *f = *state;
     load_well(f);
-    for (size_t i = 0; i < config_row_count; i++) {
+    for (size_t i = 0; i < setting_count; i++) {
         char text[64];
-        config_format(&f->config, &config_rows[i], text, sizeof text);
-        assert_string_equal(text, config_rows[i].fallback);
+        if (!setting_is_config(&setting_rows[i]))
+            continue;
+        config_format(&f->config, &setting_rows[i], text, sizeof text);
+        assert_string_equal(text, setting_rows[i].fallback);
     }
 }
 
@@ -512,6 +566,26 @@ static void is_set_needs_a_value(void **state)
     assert_true(config_is_set(&f->os, "HOROVOD_RANK"));
     assert_false(config_is_set(&f->os, "HOROVOD_SIZE"));
     assert_false(config_is_set(&f->os, "HOROVOD_LOCAL_RANK"));
+}
+
+/* Nothing ends the job before it was reported. */
+static void stall_limits(void **state)
+{
+    struct fixture *f = *state;
+    set(f, "HOROVOD_STALL_CHECK_TIME_SECONDS", "3600");
+    load_well(f);
+    assert_int_equal(f->config.stall_shutdown_time_s, 3600);
+    assert_int_equal(f->warning_count, 0);
+    set(f, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "1800");
+    load_well(f);
+    assert_int_equal(f->config.stall_shutdown_time_s, 0);
+    assert_int_equal(f->warning_count, 1);
+    assert_non_null(strstr(f->warnings[0], "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=1800"));
+    f->count = 0;
+    set(f, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0");
+    load_well(f);
+    assert_int_equal(f->config.stall_shutdown_time_s, 0);
+    assert_int_equal(f->warning_count, 0);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -530,6 +604,7 @@ int main(void)
         TEST(every_limit_holds),
         TEST(numbers_that_name_something_are_exact),
         TEST(settings_without_effect_are_told),
+        TEST(settings_without_effect_are_documented),
         TEST(unknown_names_get_the_nearest),
         TEST(known_elsewhere_is_silent),
         TEST(levels),
@@ -537,6 +612,7 @@ int main(void)
         TEST(texts_have_limits),
         TEST(later_row_of_a_field_wins),
         TEST(xla_takes_the_cycle_away),
+        TEST(stall_limits),
         TEST(key_is_wiped_and_not_printed),
         TEST(format_gives_back_what_was_read),
         TEST(is_set_needs_a_value),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_crc32c.c - published vectors, and the quick way against the table and a bit-wise reference.
+/* test_crc32c.c - published vectors, and the fast path against the table and a bit-wise reference.
  * Vectors: RFC 3720 B.4 and the usual check value. */
 #include <setjmp.h>
 #include <stdarg.h>

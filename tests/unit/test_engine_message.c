@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_engine_message.c - control messages: what is written is read back, what is out of bounds is
- * refused. */
+ * rejected. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +32,7 @@ static size_t encode(const struct request *q, uint8_t *bytes, size_t n)
 {
     struct writer w;
     writer_init(&w, bytes, n);
-    request_put(&w, q);
+    message_request_put(&w, q);
     assert_false(w.bad);
     return w.used;
 }
@@ -41,7 +41,7 @@ static bool decode(const uint8_t *bytes, size_t n, struct request *ret)
 {
     struct reader r;
     reader_init(&r, bytes, n);
-    return request_get(&r, 4, ret) && reader_done(&r);
+    return message_request_get(&r, 4, ret) && reader_done(&r);
 }
 
 static void test_round_trip(void **state)
@@ -99,17 +99,17 @@ static void test_head(void **state)
                                 .generation = 11},
                         got;
     writer_init(&w, bytes, sizeof bytes);
-    head_put(&w, &head);
+    message_head_put(&w, &head);
     reader_init(&r, bytes, w.used);
-    assert_true(head_get(&r, &got));
+    assert_true(message_head_get(&r, &got));
     assert_int_equal(got.generation, 11);
     bytes[0] = 0;
     reader_init(&r, bytes, w.used);
-    assert_false(head_get(&r, &got));
+    assert_false(message_head_get(&r, &got));
     bytes[0] = MESSAGE_READY;
     bytes[3] = 0xff; /* a set number beyond the table */
     reader_init(&r, bytes, w.used);
-    assert_false(head_get(&r, &got));
+    assert_false(message_head_get(&r, &got));
 }
 
 static void test_shapes(void **state)
@@ -130,13 +130,30 @@ static void test_shapes(void **state)
     assert_string_equal(kind_negotiate_name(HVD_ALLGATHER, 0), "NEGOTIATE_ALLGATHER");
 }
 
+/* One table: every kind has all of its names, and what goes into a message names no other kind. */
+static void test_kinds(void **state)
+{
+    (void)state;
+    for (uint8_t kind = 0; kind < HVD_KIND_COUNT; kind++) {
+        assert_non_null(kind_title(kind));
+        assert_int_equal(strlen(kind_prefix(kind)), strlen(kind_title(kind)));
+        assert_string_equal(kind_title(kind) + 1, kind_prefix(kind) + 1);
+        assert_int_equal(strlen(kind_name(kind, HVD_SUM)), strlen(kind_title(kind)));
+        assert_string_equal(kind_negotiate_name(kind, HVD_SUM) + strlen("NEGOTIATE_"),
+                            kind_name(kind, HVD_SUM));
+    }
+    assert_string_equal(kind_name(KIND_SET_ADD, 0), "PROCESS_SET");
+    assert_string_equal(kind_name(KIND_SET_CLOSE, 0), "PROCESS_SET");
+    assert_false(kind_is_set_change(HVD_ALLREDUCE));
+    assert_string_equal(kind_name(255, 0), "UNKNOWN");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_head),
-        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_head),       cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_kinds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fault.c - the os table that fails on purpose: which call, once or for good, what it counts,
- * and that whatever releases something still does. */
+/* test_fault.c - the fault-injecting os table: which call fails, once or permanently, what it
+ * counts, and that calls that release something still work. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@ static int scenario(const struct os *os)
         rc = fd;
         goto fail_free;
     }
-    void *map = os->map(os->ctx, fd, 4096);
+    void *map = os->map(os->ctx, fd, 4096, -1);
     if (map == NULL)
         goto fail_close;
     int bell = os->bell_create(os->ctx);

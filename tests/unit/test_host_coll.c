@@ -4,8 +4,8 @@
  * all ranks; resets, deaths, mismatches and garbage.
  *
  * Ranks are forked processes (or threads, for the thread sanitizer). Each knows all ranks' inputs,
- * computes what must come out with the scalar kernels, and exits with 1 at the first wrong byte. A
- * test that hangs is ended by alarm(). Start reading at sweep(). */
+ * computes the expected result with the scalar kernels, and exits with 1 at the first wrong byte.
+ * alarm() kills a test that hangs. Start reading at sweep(). */
 #include "transport_conformance.h"
 
 #include <errno.h>
@@ -19,11 +19,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../../sim/sim_adasum.h"
 #include "backend/native/host.h"
 #include "base/config.h"
+#include "coll_values.h"
+#include "transport_ends.h"
 
 #define RANKS_MAX  16
-#define DEADLINE_S 240
+#define DEADLINE_S 840 /* ends a hang */
 
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
@@ -54,21 +57,6 @@ struct world {
 
 typedef void (*rank_fn)(struct world *w);
 
-static void ignore_message(void *ctx, int32_t peer, const void *bytes, size_t n)
-{
-    (void)ctx;
-    (void)peer;
-    (void)bytes;
-    (void)n;
-}
-static void ignore_down(void *ctx, int32_t peer, hvd_status_t status, const char *why)
-{
-    (void)ctx;
-    (void)peer;
-    (void)status;
-    (void)why;
-}
-
 /* All ranks meet, without the code under test. */
 static void meet(struct world *w)
 {
@@ -89,8 +77,9 @@ static void world_enter(struct world *w)
     struct endpoint all[RANKS_MAX];
     memcpy(all, w->meeting->all, sizeof all);
     w->poll_fd = os->poll_create(os->ctx);
-    struct transport_events events = {.message = ignore_message, .peer_down = ignore_down};
-    CHECK(shm_connect(w->shm, all, w->size, key, 1, w->poll_fd, &events, &error) == HVD_OK);
+    struct transport_events events = {.message = ends_ignore_message,
+                                      .peer_down = ends_ignore_down};
+    CHECK(shm_connect(w->shm, all, w->size, NULL, key, 1, w->poll_fd, &events, &error) == HVD_OK);
     int32_t ranks[RANKS_MAX];
     for (int32_t i = 0; i < w->size; i++)
         ranks[i] = i;
@@ -762,39 +751,6 @@ static void test_trials(void **state)
 
 /* --- Adasum --- */
 
-static void adasum_pair(double *a, const double *b, uint64_t count)
-{
-    double dot = 0, aa = 0, bb = 0;
-    for (uint64_t i = 0; i < count; i++) {
-        dot += a[i] * b[i];
-        aa += a[i] * a[i];
-        bb += b[i] * b[i];
-    }
-    double ca = aa < sqrt(DBL_MIN) ? 1.0 : 1.0 - dot / (2 * aa);
-    double cb = bb < sqrt(DBL_MIN) ? 1.0 : 1.0 - dot / (2 * bb);
-    for (uint64_t i = 0; i < count; i++)
-        a[i] = ca * a[i] + cb * b[i];
-}
-
-static double value_at(hvd_dtype_t dtype, const void *bytes, uint64_t i)
-{
-    switch (dtype) {
-    case HVD_FLOAT16: return (double)reduce_half_to_float(((const uint16_t *)bytes)[i]);
-    case HVD_BFLOAT16: return (double)reduce_bfloat_to_float(((const uint16_t *)bytes)[i]);
-    case HVD_FLOAT32: return (double)((const float *)bytes)[i];
-    case HVD_FLOAT64: return ((const double *)bytes)[i];
-    case HVD_UINT8:
-    case HVD_INT8:
-    case HVD_UINT16:
-    case HVD_INT16:
-    case HVD_INT32:
-    case HVD_INT64:
-    case HVD_BOOL:
-    case HVD_DTYPE_COUNT: break;
-    }
-    return 0;
-}
-
 static void check_adasum(struct world *w, hvd_dtype_t dtype, const uint64_t *counts,
                          int32_t part_count, enum memory memory, double tolerance)
 {
@@ -822,13 +778,13 @@ static void check_adasum(struct world *w, hvd_dtype_t dtype, const uint64_t *cou
             tree[i] = scratch(w, n * sizeof(double));
             contents(dtype, seed_of(w, i, p), raw, n);
             for (uint64_t k = 0; k < n; k++)
-                tree[i][k] = value_at(dtype, raw, k) * 0.5;
+                tree[i][k] = value_get(dtype, raw, k) * 0.5;
         }
         for (int32_t level = 1; level < w->size; level *= 2)
             for (int32_t i = 0; i < w->size; i += 2 * level)
-                adasum_pair(tree[i], tree[i + level], n);
+                sim_adasum_pair(tree[i], tree[i + level], n);
         for (uint64_t k = 0; k < n; k++) {
-            double got = value_at(dtype, parts->out[p].bytes, k);
+            double got = value_get(dtype, parts->out[p].bytes, k);
             CHECK(fabs(got - tree[0][k] * 2.0) <= tolerance);
         }
         for (int32_t i = 0; i < w->size; i++)
@@ -981,13 +937,7 @@ static void killed(struct world *w)
     struct buffer in = buffer_create(w, w->rank == 0 ? ARENA : PRIVATE, (size_t)count * 4, 0);
     contents(HVD_FLOAT32, 1, in.bytes, count);
     struct coll_part part = {.in = in.bytes, .out = in.bytes, .count = count};
-    struct coll coll = {.kind = HVD_ALLREDUCE,
-                        .dtype = HVD_FLOAT32,
-                        .reduce = HVD_SUM,
-                        .prescale = 1,
-                        .postscale = 1,
-                        .parts = &part,
-                        .part_count = 1};
+    struct coll coll = coll_of_one(HVD_FLOAT32, HVD_SUM, &part);
     struct error error = {0};
     hvd_status_t status = HVD_OK;
     for (int32_t n = 0; status == HVD_OK; n++) {
@@ -1025,13 +975,7 @@ static void mismatched(struct world *w)
     uint64_t count = w->rank == 0 ? 5000 : 6000;
     struct buffer in = buffer_create(w, PRIVATE, (size_t)count * 4, 0);
     struct coll_part part = {.in = in.bytes, .out = in.bytes, .count = count};
-    struct coll coll = {.kind = HVD_ALLREDUCE,
-                        .dtype = HVD_INT32,
-                        .reduce = HVD_SUM,
-                        .prescale = 1,
-                        .postscale = 1,
-                        .parts = &part,
-                        .part_count = 1};
+    struct coll coll = coll_of_one(HVD_INT32, HVD_SUM, &part);
     struct error error = {0};
     CHECK(host_coll_start(w->h, &coll, &error) == HVD_OK);
     CHECK(drive(w, &error) == HVD_ERR_MISMATCH);
@@ -1065,8 +1009,25 @@ static void test_mismatch(void **state)
     run_forked(2, -1, mismatched_rows, -1);
 }
 
+enum spoilt { SPOILT_IN, SPOILT_OUT, SPOILT_KIND, SPOILT_STAGE, SPOILT_SLOT, SPOILT_BOTH, SPOILTS };
+
+static enum spoilt spoilt; /* by rank 1; set before the ranks are forked */
+
+static void spoil(struct host_head *head)
+{
+    switch (spoilt) {
+    case SPOILT_IN: head->in = 1ull << 50; return;
+    case SPOILT_OUT: head->out = 8; return;
+    case SPOILT_KIND: head->in |= 1ull << 63; return;
+    case SPOILT_STAGE: head->stage = 0xfffffffffffffff0ull; return;
+    case SPOILT_SLOT: head->flags = HOST_IN_SLOT; return;
+    case SPOILT_BOTH: head->flags |= HOST_IN_SLOT; return;
+    case SPOILTS: return;
+    }
+}
+
 /* Rank 1 answers with rank 0's head, spoilt in one field. */
-static void evil(struct world *w, void (*spoil)(struct host_head *head))
+static void evil(struct world *w)
 {
     uint64_t count = 50000;
     struct error error = {0};
@@ -1083,77 +1044,18 @@ static void evil(struct world *w, void (*spoil)(struct host_head *head))
     }
     struct buffer in = buffer_create(w, ARENA, (size_t)count * 4, 0);
     struct coll_part part = {.in = in.bytes, .out = in.bytes, .count = count};
-    struct coll coll = {.kind = HVD_ALLREDUCE,
-                        .dtype = HVD_INT32,
-                        .reduce = HVD_SUM,
-                        .prescale = 1,
-                        .postscale = 1,
-                        .parts = &part,
-                        .part_count = 1};
+    struct coll coll = coll_of_one(HVD_INT32, HVD_SUM, &part);
     CHECK(host_coll_start(w->h, &coll, &error) == HVD_OK);
     CHECK(drive(w, &error) == HVD_ERR_CORRUPT);
     CHECK(shm_is_peer_down(w->shm, 1));
     buffer_destroy(w, &in);
 }
 
-static void spoil_in(struct host_head *head)
-{
-    head->in = 1ull << 50;
-}
-static void spoil_out(struct host_head *head)
-{
-    head->out = 8;
-}
-static void spoil_kind(struct host_head *head)
-{
-    head->in |= 1ull << 63;
-}
-static void spoil_stage(struct host_head *head)
-{
-    head->stage = 0xfffffffffffffff0ull;
-}
-static void spoil_slot(struct host_head *head)
-{
-    head->flags = HOST_IN_SLOT;
-}
-static void spoil_both(struct host_head *head)
-{
-    head->flags |= HOST_IN_SLOT;
-}
-static void evil_slot(struct world *w)
-{
-    evil(w, spoil_slot);
-}
-static void evil_both(struct world *w)
-{
-    evil(w, spoil_both);
-}
-static void evil_in(struct world *w)
-{
-    evil(w, spoil_in);
-}
-static void evil_out(struct world *w)
-{
-    evil(w, spoil_out);
-}
-static void evil_kind(struct world *w)
-{
-    evil(w, spoil_kind);
-}
-static void evil_stage(struct world *w)
-{
-    evil(w, spoil_stage);
-}
-
 static void test_garbage(void **state)
 {
     (void)state;
-    run_forked(2, 0, evil_in, -1);
-    run_forked(2, 0, evil_out, -1);
-    run_forked(2, 0, evil_kind, -1);
-    run_forked(2, 0, evil_stage, -1);
-    run_forked(2, 0, evil_slot, -1);
-    run_forked(2, 0, evil_both, -1);
+    for (spoilt = 0; spoilt < SPOILTS; spoilt++)
+        run_forked(2, 0, evil, -1);
 }
 
 /* Waits are slept through; every wave must wake those who sleep. */
@@ -1163,13 +1065,7 @@ static void sleepy(struct world *w)
     const struct os *os = t->os;
     float value = 1;
     struct coll_part part = {.in = &value, .out = &value, .count = 1};
-    struct coll coll = {.kind = HVD_ALLREDUCE,
-                        .dtype = HVD_FLOAT32,
-                        .reduce = HVD_MAX,
-                        .prescale = 1,
-                        .postscale = 1,
-                        .parts = &part,
-                        .part_count = 1};
+    struct coll coll = coll_of_one(HVD_FLOAT32, HVD_MAX, &part);
     struct error error = {0};
     for (int32_t n = 0; n < 500; n++) {
         CHECK(host_coll_start(w->h, &coll, &error) == HVD_OK);

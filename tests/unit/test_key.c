@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_key.c - the job key from a descriptor, a file and the environment, and all that must be
- * refused on the way. */
+/* test_key.c - the job key from a descriptor, a file and the environment, and everything that must
+ * be rejected. */
 #define _GNU_SOURCE 1 /* memfd_create */
 
 #include <fcntl.h>
@@ -221,12 +221,31 @@ static void test_generate(void **state)
     assert_memory_equal(a, b, sizeof a);
 }
 
+static void test_derive(void **state)
+{
+    (void)state;
+    uint8_t job[KEY_BYTES] = {1}, other[KEY_BYTES] = {2}, salt[KEY_BYTES] = {3}, a[KEY_BYTES],
+            b[KEY_BYTES];
+    key_derive(job, 1, salt, a);
+    key_derive(job, 1, salt, b);
+    assert_memory_equal(a, b, sizeof a);
+    key_derive(job, 2, salt, b);
+    assert_memory_not_equal(a, b, sizeof a);
+    key_derive(other, 1, salt, b);
+    assert_memory_not_equal(a, b, sizeof a);
+    salt[31] = 1;
+    key_derive(job, 1, salt, b);
+    assert_memory_not_equal(a, b, sizeof a);
+    assert_memory_not_equal(a, job, sizeof a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_none),     cmocka_unit_test(test_fd),
-        cmocka_unit_test(test_file),     cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_generate), cmocka_unit_test(test_fd_lost),
+        cmocka_unit_test(test_derive),      cmocka_unit_test(test_none),
+        cmocka_unit_test(test_fd),          cmocka_unit_test(test_file),
+        cmocka_unit_test(test_environment), cmocka_unit_test(test_generate),
+        cmocka_unit_test(test_fd_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_launcher_args.c - the option table and its reader, floats as Python prints them, and the
- * environment that the options become. */
+/* test_launcher_args.c - the option table and its parser, floats as Python prints them, and the
+ * environment variables that the options set. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,31 +9,16 @@
 
 #include <cmocka.h>
 
-/* Each file has its own AT(). */
+/* Both have a bad_value(). */
 #include "../../launcher/args.c"
-#undef AT
+#define bad_value knobs_bad_value
 #include "../../launcher/knobs.c"
 #include "../../launcher/mem.c"
 #include "../../launcher/yaml.c"
 
-static struct mem mem;
-static struct error error;
+#include "launcher_mem.h"
+
 static struct args args;
-
-static int set_up(void **state)
-{
-    (void)state;
-    mem_init(&mem, os_host());
-    error_clear(&error);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    mem_destroy(&mem);
-    return 0;
-}
 
 /* Words separated by single blanks. */
 static hvd_status_t parse(const char *line)
@@ -52,32 +37,36 @@ static hvd_status_t parse(const char *line)
 static void test_every_spelling_is_found(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < ROW_COUNT; i++)
-        for (int k = 0; k < 2 && arg_rows[i].names[k] != NULL; k++) {
-            const struct arg_row *row = NULL;
+    struct option o = {0};
+    size_t count = 0;
+    for (; option_next(&o); count++)
+        for (int k = 0; k < 2 && o.flag->names[k] != NULL; k++) {
+            struct option found = {0};
             const char *value = NULL;
-            assert_int_equal(row_find(&mem, arg_rows[i].names[k], &row, &value, &error), HVD_OK);
-            assert_ptr_equal(row, &arg_rows[i]);
+            assert_int_equal(option_find(&mem, o.flag->names[k], &found, &value, &error), HVD_OK);
+            assert_ptr_equal(found.flag, o.flag);
             assert_null(value);
         }
+    assert_true(count > 60);
 }
 
 static void test_every_long_option_by_prefix(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < ROW_COUNT; i++)
-        for (int k = 0; k < 2 && arg_rows[i].names[k] != NULL; k++) {
+    struct option o = {0};
+    while (option_next(&o))
+        for (int k = 0; k < 2 && o.flag->names[k] != NULL; k++) {
             char name[64];
-            const struct arg_row *row = NULL;
+            struct option found = {0};
             const char *value = NULL;
-            snprintf(name, sizeof name, "%s", arg_rows[i].names[k]);
+            snprintf(name, sizeof name, "%s", o.flag->names[k]);
             size_t n = strlen(name);
             if (n < 5 || name[1] != '-' || strcmp(name, "--network-interfaces") == 0)
                 continue; /* its beginning is another option's whole name */
             name[n - 1] = '\0';
-            hvd_status_t status = row_find(&mem, name, &row, &value, &error);
+            hvd_status_t status = option_find(&mem, name, &found, &value, &error);
             error_clear(&error);
-            assert_true(status != HVD_OK || row == &arg_rows[i]);
+            assert_true(status != HVD_OK || found.flag == o.flag);
         }
     assert_int_equal(parse("--slots 4 -np 1"), HVD_OK);
     assert_int_equal(args.slots_per_host.value, 4);
@@ -92,7 +81,7 @@ static void test_values(void **state)
     assert_int_equal(args.ssh_port.value, 22);
     assert_string_equal(args.ssh_identity_file, "key");
     assert_string_equal(args.hosts, "a:4");
-    assert_true(args.cycle_time_ms.value == 2.5);
+    assert_true(args.settings[ROW_cycle_time_ms].real == 2.5);
     assert_string_equal(args.command[0], "python");
     assert_string_equal(args.command[3], "9");
     assert_int_equal(parse("--blacklist-cooldown-range 3 9 -np -1"), HVD_OK);
@@ -106,7 +95,7 @@ static void test_values(void **state)
     assert_int_equal(args.warnings.count, 1);
     assert_int_equal(parse("--mpi-args=-x --log-level debug"), HVD_OK);
     assert_string_equal(args.mpi_args, "-x");
-    assert_string_equal(args.log_level, "DEBUG");
+    assert_string_equal(args.settings[ROW_log_level].text, "DEBUG");
 }
 
 static void test_defaults_are_unset(void **state)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_launcher_hosts.c - host lists, host files, batch systems' node lists, and who gets which
- * rank. The launcher is a program, so its pure parts are compiled into their tests. */
+/* test_launcher_hosts.c - host lists, host files, batch systems' node lists, and the placement of
+ * ranks. The launcher is a program, so its pure parts are compiled into their tests. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,23 +12,7 @@
 #include "../../launcher/hosts.c"
 #include "../../launcher/mem.c"
 
-static struct mem mem;
-static struct error error;
-
-static int set_up(void **state)
-{
-    (void)state;
-    mem_init(&mem, os_host());
-    error_clear(&error);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    mem_destroy(&mem);
-    return 0;
-}
+#include "launcher_mem.h"
 
 /* "a:2 b:1" */
 static const char *shown(const struct hosts *hosts)
@@ -206,7 +190,8 @@ static void test_assign_too_many(void **state)
     assert_int_equal(hosts_parse_list(&mem, "a:2", &hosts, &error), HVD_OK);
     assert_int_equal(hosts_assign(&mem, &hosts, 3, &slots, &error), HVD_ERR_INVALID);
     assert_string_equal(error.text,
-                        "Requested more processes (3) than there are available slots (2)");
+                        "Requested more processes (3) than there are available slots (2): a:2 = 2. "
+                        "Lower -np to 2, or give a host more slots: -H a:3");
     assert_int_equal(hosts_assign(&mem, &hosts, 0, &slots, NULL), HVD_ERR_INVALID);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_launcher_message.c - messages between launcher and agent over a real pipe: whole, in single
- * bytes, behind noise, and malformed. */
+ * bytes, after noise, and malformed. */
 #define _GNU_SOURCE 1
 #include <setjmp.h>
 #include <stdarg.h>

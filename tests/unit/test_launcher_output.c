@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_launcher_output.c - cutting what ranks print into whole prefixed lines, whatever the pieces
- * it arrives in. The sinks are temporary files. */
+/* test_launcher_output.c - splitting the output of ranks into whole prefixed lines, whatever the
+ * pieces it arrives in. The sinks are temporary files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

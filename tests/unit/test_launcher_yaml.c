@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_launcher_yaml.c - what the config file's reader takes, and what it refuses with which line.
+/* test_launcher_yaml.c - what the config file parser accepts, and what it rejects with which line.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,22 +12,7 @@
 #include "../../launcher/mem.c"
 #include "../../launcher/yaml.c"
 
-static struct mem mem;
-static struct error error;
-
-static int set_up(void **state)
-{
-    (void)state;
-    mem_init(&mem, os_host());
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    mem_destroy(&mem);
-    return 0;
-}
+#include "launcher_mem.h"
 
 /* "section.key=value;" for each scalar. */
 static const char *shown(const struct yaml *yaml)

@@ -3,16 +3,17 @@
  *
  * Runs as a world of one: both ends of the conformance pair are in this process, on two
  * communicators, one for each direction. HOROVOD_MPI_LIBRARY chooses the library; without any on
- * this machine all is skipped. Time is virtual, so that a silent peer is noticed at once.
+ * this machine everything is skipped. Time is virtual, so that a silent peer is detected at once.
  * Start reading at pair_open(). */
 #include "transport_conformance.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <unistd.h>
 
-#include "transport/mpi/mpi.h"
+#include "transport/mpi/mpi_internal.h"
 
-#define DEADLINE_S 100
+#define DEADLINE_S 600 /* ends a hang */
 #define TURN_NS    1000000
 
 /* MPI libraries keep memory until the process ends; test_memory() counts ours. */
@@ -96,6 +97,13 @@ static int paired_improbe(const struct mpi_lib *end, int from, int tag, mpi_hand
     return code;
 }
 
+static int paired_comm_dup(const struct mpi_lib *end, mpi_handle_t comm, mpi_handle_t *ret)
+{
+    (void)end;
+    *ret = comm;
+    return 0;
+}
+
 static int paired_comm_free(const struct mpi_lib *end, mpi_handle_t *comm)
 {
     (void)end, (void)comm; /* pair_close() does it */
@@ -116,15 +124,16 @@ static void pair_open(struct conformance_pair *pair)
     paired.isend = paired_isend;
     paired.irecv = paired_irecv;
     paired.improbe = paired_improbe;
+    paired.comm_dup = paired_comm_dup;
     paired.comm_free = paired_comm_free;
     for (int i = 0; i < 2; i++) {
         const struct os *os = &ends->os;
         ends->libs[i] = *lib;
         ends->libs[i].abi = &paired;
         assert_int_equal(mpi_lib_comm_own(lib, lib->comm_self, &ends->comms[i], &error), HVD_OK);
-        assert_int_equal(
-            mpi_create(os, &ends->libs[i], ends->comms[i], i, 2, &ends->mpi[i], &error), HVD_OK);
-        mpi_connect(ends->mpi[i], wanted[i], &pair->events[i]);
+        struct mpi_job job = {.lib = &ends->libs[i], .comm = ends->comms[i]};
+        assert_int_equal(mpi_create(os, &job, i, 2, &ends->mpi[i], &error), HVD_OK);
+        assert_int_equal(mpi_connect(ends->mpi[i], wanted[i], &pair->events[i], &error), HVD_OK);
         pair->end[i] = mpi_transport(ends->mpi[i]);
         pair->rank[i] = i;
         assert_true(pair->end[i]->ops->poll_ns(pair->end[i]) > 0);
@@ -420,6 +429,32 @@ static void test_found_again(void **state)
     assert_false(is_over);
 }
 
+/* Tags are too short for streams: what may be under way at the same time must differ in them. */
+static void test_tags(void **state)
+{
+    static const int limits[] = {32767, (1 << 20) - 1, (1 << 22) - 1, INT_MAX};
+    (void)state;
+    for (size_t i = 0; i < 4; i++) {
+        const int most = limits[i];
+        for (int32_t slot = 0; slot < 256; slot += 5)
+            for (uint64_t stream = 0; stream < 32; stream += 3) {
+                uint64_t life = (uint64_t)(slot + 1) << 48 | stream;
+                int tag = mpi_bulk_tag(most, slot, life);
+                assert_true(tag >= MPI_TAG_BULK && tag <= most);
+                assert_int_not_equal(tag, mpi_bulk_tag(most, (slot + 1) % 256, life));
+                assert_int_not_equal(tag, mpi_bulk_tag(most, slot, life ^ 1));
+                /* the next lives of this slot, and the next turn */
+                for (uint64_t next = 1; next < (most > 40000 ? 64 : 2); next++)
+                    assert_int_not_equal(tag, mpi_bulk_tag(most, slot, life + (next << 48)));
+                assert_int_not_equal(tag, mpi_bulk_tag(most, slot, life + (1ull << 32)));
+                /* the collectives of one turn come one after the other */
+                assert_int_equal(tag, mpi_bulk_tag(most, slot, life + (9 << 5)));
+            }
+    }
+    assert_int_equal(mpi_bulk_tag(4000, 0, 1), -1);
+    assert_int_equal(mpi_bulk_tag(INT_MAX, 256, 1), -1);
+}
+
 int main(void)
 {
     const struct os *os = os_host();
@@ -443,6 +478,7 @@ int main(void)
         cmocka_unit_test_prestate(test_memory, &mpi_pair),
         cmocka_unit_test(test_silence),
         cmocka_unit_test(test_length_mismatch),
+        cmocka_unit_test(test_tags),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_table_collectives),
         cmocka_unit_test(test_table_own_types),

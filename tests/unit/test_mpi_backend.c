@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_mpi_backend.c - the MPI backend over a pretended MPI, many ranks in one process, compared
- * with a plain reference.
+/* test_mpi_backend.c - the MPI backend over a fake MPI, many ranks in one process, compared with a
+ * plain reference.
  *
- * The pretended library has only what the backend calls. A collective runs when the last rank has
- * posted it, and every rank must have posted the same one; a request is done some turns later. What
- * the real libraries make of it is seen by tests/python/mpi. Start reading at run(). */
+ * The fake library has only what the backend calls. A collective runs when the last rank has posted
+ * it, and every rank must have posted the same one; a request is done some turns later.
+ * tests/python/mpi tests the real libraries. Start reading at run(). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,8 @@
 #include <cmocka.h>
 
 #include "backend/mpi/mpi_backend.h"
-#include "reduce/reduce.h"
+#include "backend_conformance.h"
+#include "coll_values.h"
 
 #define RANKS_MAX  5
 #define POSTS_MAX  4096
@@ -350,7 +351,7 @@ static const struct mpi_abi fake_abi = {.iallreduce = fake_iallreduce,
                                         .op_free = fake_op_free,
                                         .error_string = fake_error_string};
 
-/* ---- a fallback that counts ---- */
+/* ---- another backend, which counts: it has what MPI declines ---- */
 
 static hvd_status_t fallback_open(struct backend *b, const struct group *g,
                                   struct backend_group **ret, struct error *error)
@@ -399,6 +400,21 @@ static const struct backend_ops fallback_ops = {.version = BACKEND_VERSION,
                                                 .destroy = fallback_destroy};
 static struct backend fallback = {.ops = &fallback_ops};
 
+static bool fallback_probe(const struct backend_place *place, char *ret_why)
+{
+    (void)place, (void)ret_why;
+    return true;
+}
+static hvd_status_t fallback_create(const struct backend_place *place, struct backend **ret,
+                                    struct error *error)
+{
+    (void)place, (void)error;
+    *ret = &fallback;
+    return HVD_OK;
+}
+static const struct backend_row fallback_row = {
+    .name = "counting", .probe = fallback_probe, .create = fallback_create};
+
 /* ---- a world ---- */
 
 static void lib_fill(struct mpi_lib *lib)
@@ -411,30 +427,37 @@ static void lib_fill(struct mpi_lib *lib)
         lib->ops[i] = (mpi_handle_t)(i + 1);
 }
 
-static hvd_status_t rank_open(int self, bool is_one_host, bool is_host_native, struct error *error)
+static bool is_alone; /* no other backend beside MPI's */
+
+static hvd_status_t rank_open(int self, struct error *error)
 {
+    static const struct backend_row *const both[] = {&fallback_row, &mpi_backend_row, NULL};
+    static const struct backend_row *const alone[] = {&mpi_backend_row, NULL};
+    static const struct config config = {.cpu_operations = "mpi"};
     static const int32_t ranks[RANKS_MAX] = {0, 1, 2, 3, 4};
     struct rank *r = &w.ranks[self];
-    struct group group = {
-        .set_id = 0, .size = w.size, .self = self, .ranks = ranks, .is_one_host = is_one_host};
+    struct group group = {.set_id = 0, .size = w.size, .self = self, .ranks = ranks};
     lib_fill(&r->lib);
     r->self = self;
-    struct mpi_backend_options options = {
-        .lib = &r->lib, .comm = 3, .fallback = &fallback, .is_host_native = is_host_native};
-    hvd_status_t status =
-        mpi_backend_create(world_os != NULL ? world_os : os_host(), &options, &r->backend, error);
-    assert_int_equal(status, HVD_OK);
+    struct mpi_job job = {.lib = &r->lib, .comm = 3};
+    struct backend_place place = {.os = world_os != NULL ? world_os : os_host(),
+                                  .config = &config,
+                                  .rank = self,
+                                  .size = w.size,
+                                  .mpi = &job};
+    assert_int_equal(backends_create(is_alone ? alone : both, &place, &r->backend, error), HVD_OK);
+    assert_true(r->backend->is_final); /* MPI's collectives can't be withdrawn */
     return r->backend->ops->group_open(r->backend, &group, &r->group, error);
 }
 
-static void world_open(int size, bool is_one_host, bool is_host_native)
+static void world_open(int size)
 {
     struct error error = {0};
     memset(&w, 0, sizeof w);
     w.size = size;
     w.random = 12345;
     for (int i = 0; i < size; i++)
-        assert_int_equal(rank_open(i, is_one_host, is_host_native, &error), HVD_OK);
+        assert_int_equal(rank_open(i, &error), HVD_OK);
 }
 
 static void world_close(void)
@@ -446,8 +469,32 @@ static void world_close(void)
     }
     assert_int_equal(w.own_live, 0);
     assert_int_equal(w.fallback_closes, w.fallback_opens);
-    assert_int_equal(w.fallback_destroys, w.size);
+    assert_int_equal(w.fallback_destroys, is_alone ? 0 : w.size);
 }
+
+/* ---- the conformance suite ---- */
+
+static void conform_open_mpi(struct conform_world *world, int32_t size)
+{
+    static const int32_t ranks[RANKS_MAX] = {0, 1, 2, 3, 4};
+    is_alone = true;
+    world_open(size);
+    for (int32_t i = 0; i < size; i++) {
+        world->backend[i] = w.ranks[i].backend;
+        world->group[i] = w.ranks[i].group;
+        world->told[i] = (struct group){.size = size, .self = i, .ranks = ranks};
+        assert_string_equal(world->backend[i]->ops->name, "mpi");
+    }
+}
+
+static void conform_close_mpi(struct conform_world *world)
+{
+    (void)world;
+    world_close();
+    is_alone = false;
+}
+
+static const struct backend_conformance mpi_world = {conform_open_mpi, conform_close_mpi, NULL};
 
 /* ---- one collective on all ranks ---- */
 
@@ -529,43 +576,6 @@ static struct scene *scene_make(hvd_kind_t kind, hvd_dtype_t dtype, hvd_reduce_t
 
 /* ---- values: small whole numbers, so that sums are exact in every type ---- */
 
-static void put(hvd_dtype_t dtype, void *data, uint64_t i, double value)
-{
-    switch (dtype) {
-    case HVD_UINT8: ((uint8_t *)data)[i] = (uint8_t)value; return;
-    case HVD_INT8: ((int8_t *)data)[i] = (int8_t)value; return;
-    case HVD_UINT16: ((uint16_t *)data)[i] = (uint16_t)value; return;
-    case HVD_INT16: ((int16_t *)data)[i] = (int16_t)value; return;
-    case HVD_INT32: ((int32_t *)data)[i] = (int32_t)value; return;
-    case HVD_INT64: ((int64_t *)data)[i] = (int64_t)value; return;
-    case HVD_FLOAT16: ((uint16_t *)data)[i] = reduce_float_to_half((float)value); return;
-    case HVD_BFLOAT16: ((uint16_t *)data)[i] = reduce_float_to_bfloat((float)value); return;
-    case HVD_FLOAT32: ((float *)data)[i] = (float)value; return;
-    case HVD_FLOAT64: ((double *)data)[i] = value; return;
-    case HVD_BOOL: ((uint8_t *)data)[i] = value != 0; return;
-    case HVD_DTYPE_COUNT: return;
-    }
-}
-
-static double get(hvd_dtype_t dtype, const void *data, uint64_t i)
-{
-    switch (dtype) {
-    case HVD_UINT8:
-    case HVD_BOOL: return ((const uint8_t *)data)[i];
-    case HVD_INT8: return ((const int8_t *)data)[i];
-    case HVD_UINT16: return ((const uint16_t *)data)[i];
-    case HVD_INT16: return ((const int16_t *)data)[i];
-    case HVD_INT32: return ((const int32_t *)data)[i];
-    case HVD_INT64: return (double)((const int64_t *)data)[i];
-    case HVD_FLOAT16: return (double)reduce_half_to_float(((const uint16_t *)data)[i]);
-    case HVD_BFLOAT16: return (double)reduce_bfloat_to_float(((const uint16_t *)data)[i]);
-    case HVD_FLOAT32: return (double)((const float *)data)[i];
-    case HVD_FLOAT64: return ((const double *)data)[i];
-    case HVD_DTYPE_COUNT: break;
-    }
-    return -1;
-}
-
 static double value_of(int rank, int part, uint64_t i)
 {
     return (double)((uint64_t)(rank + part) + i % 5) / 1.0;
@@ -608,13 +618,13 @@ static void check_allreduce(hvd_dtype_t dtype, hvd_reduce_t op, const uint64_t *
         for (int p = 0; p < parts; p++) {
             part_make(s, r, p, counts[p], counts[p], hvd_dtype_bytes(dtype), is_in_place);
             for (uint64_t i = 0; i < counts[p]; i++)
-                put(dtype, s->in[r][p], i, value_of(r, p, i));
+                value_set(dtype, s->in[r][p], i, value_of(r, p, i));
         }
     assert_int_equal(scene_run(s), HVD_OK);
     for (int r = 0; r < w.size; r++)
         for (int p = 0; p < parts; p++)
             for (uint64_t i = 0; i < counts[p]; i++)
-                assert_true(get(dtype, s->out[r][p], i) == joined(dtype, op, p, i));
+                assert_true(value_get(dtype, s->out[r][p], i) == joined(dtype, op, p, i));
     scene_free(s);
 }
 
@@ -626,7 +636,7 @@ static void test_allreduce(void **state)
     static const uint64_t small[] = {7, 0, 1};
     (void)state;
     for (int size = 2; size <= RANKS_MAX; size++) {
-        world_open(size, false, true);
+        world_open(size);
         for (int d = 0; d < HVD_DTYPE_COUNT; d++)
             for (size_t o = 0; o < 4; o++)
                 for (int in_place = 0; in_place < 2; in_place++) {
@@ -648,7 +658,7 @@ static void test_windows(void **state)
     static const uint64_t exact[] = {WINDOW / 8 * 2};
     static const uint64_t none[] = {0, 0};
     (void)state;
-    world_open(2, false, true);
+    world_open(2);
     check_allreduce(HVD_UINT8, HVD_MAX, bytes, 3, false);
     assert_int_equal(w.ran, 5);
     check_allreduce(HVD_FLOAT32, HVD_SUM, floats, 3, true);
@@ -663,19 +673,20 @@ static void test_scales(void **state)
 {
     struct scene *s;
     (void)state;
-    world_open(3, false, true);
+    world_open(3);
     s = scene_make(HVD_ALLREDUCE, HVD_FLOAT32, HVD_SUM, 1);
     for (int r = 0; r < w.size; r++) {
         part_make(s, r, 0, 10, 10, 4, false);
         for (uint64_t i = 0; i < 10; i++)
-            put(HVD_FLOAT32, s->in[r][0], i, value_of(r, 0, i));
+            value_set(HVD_FLOAT32, s->in[r][0], i, value_of(r, 0, i));
         s->coll[r].prescale = 0.5;
         s->coll[r].postscale = 4.0;
     }
     assert_int_equal(scene_run(s), HVD_OK);
     for (uint64_t i = 0; i < 10; i++) {
-        assert_true(get(HVD_FLOAT32, s->out[1][0], i) == 2 * joined(HVD_FLOAT32, HVD_SUM, 0, i));
-        assert_true(get(HVD_FLOAT32, s->in[1][0], i) == value_of(1, 0, i)); /* inputs stay */
+        assert_true(value_get(HVD_FLOAT32, s->out[1][0], i) ==
+                    2 * joined(HVD_FLOAT32, HVD_SUM, 0, i));
+        assert_true(value_get(HVD_FLOAT32, s->in[1][0], i) == value_of(1, 0, i)); /* inputs stay */
     }
     scene_free(s);
     /* No scaling exists for bool: nothing is posted. */
@@ -690,22 +701,46 @@ static void test_scales(void **state)
     world_close();
 }
 
+/* Sums of float16 that overflow, averages that do not. */
+static void test_half_averages(void **state)
+{
+    static const double values[] = {60000.0, 65504.0, -65504.0, 5.9604644775390625e-08, 0.125};
+    (void)state;
+    for (int size = 2; size <= RANKS_MAX; size++)
+        for (int in_place = 0; in_place < 2; in_place++) {
+            world_open(size);
+            struct scene *s = scene_make(HVD_ALLREDUCE, HVD_FLOAT16, HVD_SUM, 1);
+            for (int r = 0; r < size; r++) {
+                part_make(s, r, 0, 5, 5, 2, in_place != 0);
+                for (uint64_t i = 0; i < 5; i++)
+                    value_set(HVD_FLOAT16, s->in[r][0], i, values[i]);
+                s->coll[r].postscale = 1.0 / size;
+            }
+            assert_int_equal(scene_run(s), HVD_OK);
+            for (int r = 0; r < size; r++)
+                for (uint64_t i = 0; i < 5; i++)
+                    assert_true(value_get(HVD_FLOAT16, s->out[r][0], i) == values[i]);
+            scene_free(s);
+            world_close();
+        }
+}
+
 static void test_nan(void **state)
 {
     static const hvd_dtype_t kinds[] = {HVD_FLOAT16, HVD_BFLOAT16, HVD_FLOAT32, HVD_FLOAT64};
     (void)state;
-    world_open(2, false, true);
+    world_open(2);
     for (size_t k = 0; k < 4; k++)
         for (int op = HVD_MIN; op <= HVD_MAX; op++)
             for (int where = 0; where < 2; where++) {
                 struct scene *s = scene_make(HVD_ALLREDUCE, kinds[k], (hvd_reduce_t)op, 1);
                 for (int r = 0; r < 2; r++) {
                     part_make(s, r, 0, 1, 1, hvd_dtype_bytes(kinds[k]), true);
-                    put(kinds[k], s->in[r][0], 0, r == where ? (double)NAN : 1.0);
+                    value_set(kinds[k], s->in[r][0], 0, r == where ? (double)NAN : 1.0);
                 }
                 assert_int_equal(scene_run(s), HVD_OK);
-                assert_true(isnan(get(kinds[k], s->out[0][0], 0)));
-                assert_true(isnan(get(kinds[k], s->out[1][0], 0)));
+                assert_true(isnan(value_get(kinds[k], s->out[0][0], 0)));
+                assert_true(isnan(value_get(kinds[k], s->out[1][0], 0)));
                 scene_free(s);
             }
     world_close();
@@ -714,7 +749,7 @@ static void test_nan(void **state)
 static void test_broadcast(void **state)
 {
     (void)state;
-    world_open(3, false, true);
+    world_open(3);
     for (int root = 0; root < 3; root++) {
         uint64_t count = root == 2 ? WINDOW / 2 + 7 : (uint64_t)(root * 5);
         struct scene *s = scene_make(HVD_BROADCAST, HVD_INT32, HVD_SUM, 1);
@@ -722,15 +757,26 @@ static void test_broadcast(void **state)
             part_make(s, r, 0, count, count, 4, r != 1);
             s->coll[r].root = root;
             for (uint64_t i = 0; i < count; i++)
-                put(HVD_INT32, s->in[r][0], i, value_of(r, 0, i));
+                value_set(HVD_INT32, s->in[r][0], i, value_of(r, 0, i));
         }
         assert_int_equal(scene_run(s), HVD_OK);
         for (int r = 0; r < w.size; r++)
             for (uint64_t i = 0; i < count; i++)
-                assert_true(get(HVD_INT32, s->out[r][0], i) == value_of(root, 0, i));
+                assert_true(value_get(HVD_INT32, s->out[r][0], i) == value_of(root, 0, i));
         scene_free(s);
     }
     world_close();
+}
+
+/* Tells rank r how many elements of part p each rank has; returns how many there are in all. */
+static uint64_t counts_tell(struct scene *s, int r, int p, const uint64_t *counts)
+{
+    uint64_t all = 0;
+    for (int k = 0; k < w.size; k++) {
+        s->counts[r][p * w.size + k] = counts[k];
+        all += counts[k];
+    }
+    return all;
 }
 
 /* Rank r gives counts[p][r] elements to part p: value 100 r + 10 p + a place. */
@@ -739,14 +785,10 @@ static void check_allgather(const uint64_t counts[][RANKS_MAX], int parts)
     struct scene *s = scene_make(HVD_ALLGATHER, HVD_INT16, HVD_SUM, parts);
     for (int r = 0; r < w.size; r++)
         for (int p = 0; p < parts; p++) {
-            uint64_t all = 0;
-            for (int k = 0; k < w.size; k++) {
-                s->counts[r][p * w.size + k] = counts[p][k];
-                all += counts[p][k];
-            }
+            uint64_t all = counts_tell(s, r, p, counts[p]);
             part_make(s, r, p, counts[p][r], all, 2, false);
             for (uint64_t i = 0; i < counts[p][r]; i++)
-                put(HVD_INT16, s->in[r][p], i, 100 * r + 10 * p + (double)(i % 7));
+                value_set(HVD_INT16, s->in[r][p], i, 100 * r + 10 * p + (double)(i % 7));
         }
     assert_int_equal(scene_run(s), HVD_OK);
     for (int r = 0; r < w.size; r++)
@@ -754,7 +796,7 @@ static void check_allgather(const uint64_t counts[][RANKS_MAX], int parts)
             uint64_t at = 0;
             for (int k = 0; k < w.size; k++)
                 for (uint64_t i = 0; i < counts[p][k]; i++)
-                    assert_true(get(HVD_INT16, s->out[r][p], at++) ==
+                    assert_true(value_get(HVD_INT16, s->out[r][p], at++) ==
                                 100 * k + 10 * p + (double)(i % 7));
         }
     scene_free(s);
@@ -766,7 +808,7 @@ static void test_allgather(void **state)
     static const uint64_t large[2][RANKS_MAX] = {{1, WINDOW, 0}, {WINDOW / 2 + 1, 3, 9}};
     static const uint64_t none[1][RANKS_MAX] = {{0, 0, 0}};
     (void)state;
-    world_open(3, false, true);
+    world_open(3);
     check_allgather(small, 2);
     check_allgather(large, 2);
     check_allgather(none, 1);
@@ -778,14 +820,10 @@ static void check_reducescatter(const uint64_t counts[][RANKS_MAX], int parts)
     struct scene *s = scene_make(HVD_REDUCESCATTER, HVD_FLOAT32, HVD_SUM, parts);
     for (int r = 0; r < w.size; r++)
         for (int p = 0; p < parts; p++) {
-            uint64_t all = 0;
-            for (int k = 0; k < w.size; k++) {
-                s->counts[r][p * w.size + k] = counts[p][k];
-                all += counts[p][k];
-            }
+            uint64_t all = counts_tell(s, r, p, counts[p]);
             part_make(s, r, p, all, counts[p][r], 4, false);
             for (uint64_t i = 0; i < all; i++)
-                put(HVD_FLOAT32, s->in[r][p], i, value_of(r, p, i));
+                value_set(HVD_FLOAT32, s->in[r][p], i, value_of(r, p, i));
             s->coll[r].postscale = 0.5;
         }
     assert_int_equal(scene_run(s), HVD_OK);
@@ -793,7 +831,7 @@ static void check_reducescatter(const uint64_t counts[][RANKS_MAX], int parts)
         uint64_t at = 0;
         for (int r = 0; r < w.size; r++)
             for (uint64_t i = 0; i < counts[p][r]; i++, at++)
-                assert_true(get(HVD_FLOAT32, s->out[r][p], i) ==
+                assert_true(value_get(HVD_FLOAT32, s->out[r][p], i) ==
                             joined(HVD_FLOAT32, HVD_SUM, p, at) / 2);
     }
     scene_free(s);
@@ -804,7 +842,7 @@ static void test_reducescatter(void **state)
     static const uint64_t small[2][RANKS_MAX] = {{3, 0, 5}, {1, 2, 0}};
     static const uint64_t large[1][RANKS_MAX] = {{WINDOW / 4, WINDOW / 4 + 3, 1}};
     (void)state;
-    world_open(3, false, true);
+    world_open(3);
     check_reducescatter(small, 2);
     check_reducescatter(large, 1);
     world_close();
@@ -825,14 +863,14 @@ static void check_alltoall(uint64_t base, bool is_empty)
         part_make(s, r, 0, in, out, 4, false);
         for (int k = 0; k < w.size; k++)
             for (uint64_t i = 0; i < s->counts[r][k]; i++)
-                put(HVD_INT32, s->in[r][0], at++, 1000 * r + 100 * k + (double)(i % 90));
+                value_set(HVD_INT32, s->in[r][0], at++, 1000 * r + 100 * k + (double)(i % 90));
     }
     assert_int_equal(scene_run(s), HVD_OK);
     for (int r = 0; r < w.size; r++) {
         uint64_t at = 0;
         for (int k = 0; k < w.size; k++)
             for (uint64_t i = 0; i < s->recv_counts[r][k]; i++)
-                assert_true(get(HVD_INT32, s->out[r][0], at++) ==
+                assert_true(value_get(HVD_INT32, s->out[r][0], at++) ==
                             1000 * k + 100 * r + (double)(i % 90));
     }
     scene_free(s);
@@ -841,7 +879,7 @@ static void check_alltoall(uint64_t base, bool is_empty)
 static void test_alltoall(void **state)
 {
     (void)state;
-    world_open(3, false, true);
+    world_open(3);
     check_alltoall(2, false);
     check_alltoall(WINDOW / 12, false); /* some ranks need one window, others two */
     check_alltoall(0, true);
@@ -852,16 +890,11 @@ static void test_fallback(void **state)
 {
     static const struct {
         int size;
-        bool is_one_host, is_host_native, is_mpi;
-    } cases[] = {
-        {1, true, false, false},
-        {2, true, true, false},
-        {2, true, false, true},
-        {2, false, true, true},
-    };
+        bool is_mpi;
+    } cases[] = {{1, false}, {2, true}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        world_open(cases[i].size, cases[i].is_one_host, cases[i].is_host_native);
+        world_open(cases[i].size);
         assert_int_equal(w.comm_live, cases[i].is_mpi ? w.size : 0);
         struct scene *s = scene_make(HVD_ALLREDUCE, HVD_FLOAT32, HVD_SUM, 1);
         for (int r = 0; r < w.size; r++)
@@ -927,7 +960,7 @@ static void test_given_up(void **state)
     bool has_moved;
     (void)state;
     keeping_begin(&os);
-    world_open(2, false, true);
+    world_open(2);
     struct rank *r = &w.ranks[0];
     struct mpi_coll *c = NULL;
     struct mpi_ops ops = {.lib = &r->lib};
@@ -946,7 +979,7 @@ static void test_given_up(void **state)
     scene_free(s);
     world_close();
     /* Nothing under way: giving up costs nothing. */
-    world_open(2, false, true);
+    world_open(2);
     for (int i = 0; i < 2; i++)
         w.ranks[i].backend->ops->reset(w.ranks[i].backend, w.ranks[i].group, 5);
     assert_int_equal(w.fallback_resets, 2);
@@ -966,7 +999,7 @@ static void test_errors(void **state)
     for (size_t k = 0; k < 5; k++)
         for (int fail_at = 1; fail_at < 6; fail_at++) {
             keeping_begin(&os);
-            world_open(2, false, true);
+            world_open(2);
             struct scene *s = scene_make(kinds[k], HVD_BFLOAT16, HVD_SUM, 1);
             for (int r = 0; r < 2; r++) {
                 for (int i = 0; i < 2; i++)
@@ -988,7 +1021,7 @@ static void test_errors(void **state)
         memset(&w, 0, sizeof w);
         w.size = 2;
         w.fail_at = fail_at;
-        assert_int_equal(rank_open(0, false, true, &error), HVD_ERR_LINK);
+        assert_int_equal(rank_open(0, &error), HVD_ERR_LINK);
         assert_int_equal(w.fallback_closes, 1);
         assert_int_equal(w.comm_live, 0);
         w.ranks[0].backend->ops->destroy(w.ranks[0].backend);
@@ -1002,7 +1035,7 @@ static void test_names(void **state)
         const char *name;
     } cases[] = {{HVD_ALLREDUCE, "MPI_ALLREDUCE"}, {HVD_BROADCAST, "MPI_BCAST"}};
     (void)state;
-    world_open(2, false, true);
+    world_open(2);
     for (size_t i = 0; i < 2; i++) {
         const struct backend_ops *ops = w.ranks[0].backend->ops;
         assert_string_equal(ops->activity(w.ranks[0].group, cases[i].kind), cases[i].name);
@@ -1013,12 +1046,13 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_allreduce),     cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_scales),        cmocka_unit_test(test_nan),
-        cmocka_unit_test(test_broadcast),     cmocka_unit_test(test_allgather),
-        cmocka_unit_test(test_reducescatter), cmocka_unit_test(test_alltoall),
-        cmocka_unit_test(test_fallback),      cmocka_unit_test(test_given_up),
-        cmocka_unit_test(test_errors),        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_allreduce), cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_scales),    cmocka_unit_test(test_half_averages),
+        cmocka_unit_test(test_nan),       cmocka_unit_test(test_broadcast),
+        cmocka_unit_test(test_allgather), cmocka_unit_test(test_reducescatter),
+        cmocka_unit_test(test_alltoall),  cmocka_unit_test(test_fallback),
+        cmocka_unit_test(test_given_up),  cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_names),     BACKEND_CONFORMANCE_TESTS(&mpi_world),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_mpi_world.c - when is a job MPI's? The variables and settings that decide, and no library.
+/* test_mpi_world.c - when is a job an MPI job? The variables and settings that decide, without a
+ * library.
  *
- * The environment is a list of our own. Start reading at wish(). */
+ * The environment is a fake list. Start reading at wish(). */
 /* clang-format off */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,10 +2,10 @@
 /* test_net_coll.c - collectives of many ranks in one process: net_coll over a transport of queues
  * that delivers in a seeded random order, compared with a plain reference.
  *
- * The queues complete a transfer in one of three ways, at random: both ends at once, the receiver
+ * The queues complete a transfer in one of three orders, at random: both ends at once, the receiver
  * first (the sender's memory stays in use), or the sender first (its bytes are buffered). The
- * two-level tests put real shared memory between the ranks of a pretended host.
- * Start reading at run(). */
+ * two-level tests put real shared memory between the ranks of a simulated machine. Start reading at
+ * run(). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,10 +20,12 @@
 
 #include <cmocka.h>
 
+#include "../../sim/sim_adasum.h"
 #include "backend/native/native.h"
 #include "base/fault.h"
-#include "reduce/reduce.h"
+#include "coll_values.h"
 #include "transport/shm/shm.h"
+#include "transport_ends.h"
 
 #define RANKS_MAX 16
 #define QUEUES    32 /* channels of a stream number */
@@ -34,7 +36,7 @@
 struct parcel {
     struct parcel *next;
     struct transport_req *req; /* NULL: complete already */
-    uint32_t stream;
+    uint64_t stream;
     size_t bytes;
     const uint8_t *send;
     uint8_t *recv, *copy;
@@ -75,7 +77,7 @@ static uint64_t next_random(struct world *w)
     return w->random >> 33;
 }
 
-static hvd_status_t post(struct transport *t, int32_t peer, uint32_t stream, const void *send,
+static hvd_status_t post(struct transport *t, int32_t peer, uint64_t stream, const void *send,
                          void *recv, size_t n, struct transport_req *req)
 {
     struct fake *f = (struct fake *)(void *)t;
@@ -108,13 +110,13 @@ static hvd_status_t post(struct transport *t, int32_t peer, uint32_t stream, con
     return HVD_OK;
 }
 
-static hvd_status_t fake_send(struct transport *t, int32_t peer, uint32_t stream, const void *bytes,
+static hvd_status_t fake_send(struct transport *t, int32_t peer, uint64_t stream, const void *bytes,
                               size_t n, struct transport_req *req)
 {
     return post(t, peer, stream, bytes, NULL, n, req);
 }
 
-static hvd_status_t fake_recv(struct transport *t, int32_t peer, uint32_t stream, void *bytes,
+static hvd_status_t fake_recv(struct transport *t, int32_t peer, uint64_t stream, void *bytes,
                               size_t n, struct transport_req *req)
 {
     return post(t, peer, stream, NULL, bytes, n, req);
@@ -134,11 +136,28 @@ static void list_drop(struct parcel **list, const struct transport_req *req)
     }
 }
 
+/* Nothing overtakes a send that has not left: what was queued after it has not left either. */
+static void sends_drop(struct parcel **list, const struct transport_req *req)
+{
+    bool is_found = false;
+    while (*list != NULL) {
+        struct parcel *p = *list;
+        is_found = is_found || p->req == req;
+        if (p->req != req && !(is_found && p->req == NULL)) {
+            list = &p->next;
+            continue;
+        }
+        *list = p->next;
+        free(p->copy);
+        free(p);
+    }
+}
+
 static void fake_cancel(struct transport *t, struct transport_req *req)
 {
     struct world *w = ((struct fake *)(void *)t)->world;
     for (size_t i = 0; i < w->listed_count; i++) {
-        list_drop(&w->listed[i]->sends, req);
+        sends_drop(&w->listed[i]->sends, req);
         list_drop(&w->listed[i]->recvs, req);
     }
     for (size_t i = 0; i < w->late_count; i++)
@@ -153,12 +172,25 @@ static const struct transport_ops fake_ops = {.version = TRANSPORT_VERSION,
                                               .bulk_recv = fake_recv,
                                               .bulk_cancel = fake_cancel};
 
+/* The first send and the first receive of one stream. */
+static bool find_pair(struct queue *q, struct parcel ***ret_send, struct parcel ***ret_recv)
+{
+    for (struct parcel **s = &q->sends; *s != NULL; s = &(*s)->next)
+        for (struct parcel **r = &q->recvs; *r != NULL; r = &(*r)->next)
+            if ((*s)->stream == (*r)->stream) {
+                *ret_send = s;
+                *ret_recv = r;
+                return true;
+            }
+    return false;
+}
+
 static void deliver(struct world *w, struct queue *q)
 {
-    struct parcel *s = q->sends, *r = q->recvs;
-    if (s == NULL || r == NULL)
+    struct parcel **at_send, **at_recv;
+    if (!find_pair(q, &at_send, &at_recv))
         return;
-    assert_int_equal(s->stream, r->stream);
+    struct parcel *s = *at_send, *r = *at_recv;
     assert_int_equal(s->bytes, r->bytes);
     memcpy(r->recv, s->copy != NULL ? s->copy : s->send, r->bytes);
     r->req->status = HVD_OK;
@@ -166,8 +198,8 @@ static void deliver(struct world *w, struct queue *q)
         w->late[w->late_count++] = s->req;
     else if (s->req != NULL)
         s->req->status = HVD_OK;
-    q->sends = s->next;
-    q->recvs = r->next;
+    *at_send = s->next;
+    *at_recv = r->next;
     free(s->copy);
     free(s);
     free(r);
@@ -204,22 +236,6 @@ struct world_options {
     int32_t set_id;
 };
 
-static void ignore_message(void *ctx, int32_t peer, const void *bytes, size_t n)
-{
-    (void)ctx;
-    (void)peer;
-    (void)bytes;
-    (void)n;
-}
-
-static void ignore_down(void *ctx, int32_t peer, hvd_status_t status, const char *why)
-{
-    (void)ctx;
-    (void)peer;
-    (void)status;
-    (void)why;
-}
-
 struct joiner {
     struct shm *shm;
     struct endpoint *all;
@@ -231,10 +247,11 @@ struct joiner {
 static void *join_host(void *arg)
 {
     static const uint8_t key[32] = {9};
-    static const struct transport_events events = {NULL, ignore_message, ignore_down};
+    static const struct transport_events events = {.message = ends_ignore_message,
+                                                   .peer_down = ends_ignore_down};
     struct joiner *j = arg;
     struct error error = {0};
-    j->status = shm_connect(j->shm, j->all, j->count, key, 1, j->poll_fd, &events, &error);
+    j->status = shm_connect(j->shm, j->all, j->count, NULL, key, 1, j->poll_fd, &events, &error);
     return NULL;
 }
 
@@ -245,6 +262,7 @@ static void world_share(struct world *w, const struct config *config, const int3
     struct joiner joiners[RANKS_MAX];
     pthread_t threads[RANKS_MAX];
     const struct os *os = os_host();
+    memset(all, 0, sizeof all);
     for (int32_t i = 0; i < w->size; i++) {
         assert_int_equal(shm_create(os, config, i, &all[i], &w->shm[i], NULL), HVD_OK);
         snprintf(all[i].host_id, sizeof all[i].host_id, "host-%d", host[i]);
@@ -276,7 +294,7 @@ static struct world *world_open(int32_t size, uint64_t seed, const struct world_
     if (options->algorithm != NULL)
         snprintf(config.algorithm, sizeof config.algorithm, "%s", options->algorithm);
     for (int32_t i = 0; i < size; i++) {
-        w->fakes[i] = (struct fake){{&fake_ops, os_host(), {0}}, w, i};
+        w->fakes[i] = (struct fake){{.ops = &fake_ops, .os = os_host()}, w, i};
         for (int32_t j = 0; j < size; j++)
             w->routes[i][j] = i == j ? NULL : &w->fakes[i].base;
     }
@@ -290,8 +308,10 @@ static struct world *world_open(int32_t size, uint64_t seed, const struct world_
                               .size = size,
                               .self = i,
                               .ranks = ranks,
-                              .topology = {size, told != NULL ? options->host_count : size,
-                                           told != NULL ? told : ranks, 1}};
+                              .topology = {.size = size,
+                                           .host_count = told != NULL ? options->host_count : size,
+                                           .host = told != NULL ? told : ranks,
+                                           .channels = 1}};
         if (net_coll_create(os_host(), &config, &routes, &group, &w->colls[i], &error) != HVD_OK)
             fail_msg("%s", error.text);
     }
@@ -348,43 +368,6 @@ static void run(struct world *w, const struct coll *colls)
 }
 
 /* ---- values ---- */
-
-static double get(hvd_dtype_t dtype, const void *data, uint64_t i)
-{
-    switch (dtype) {
-    case HVD_UINT8:
-    case HVD_BOOL: return ((const uint8_t *)data)[i];
-    case HVD_INT8: return ((const int8_t *)data)[i];
-    case HVD_UINT16: return ((const uint16_t *)data)[i];
-    case HVD_INT16: return ((const int16_t *)data)[i];
-    case HVD_INT32: return ((const int32_t *)data)[i];
-    case HVD_INT64: return (double)((const int64_t *)data)[i];
-    case HVD_FLOAT16: return (double)reduce_half_to_float(((const uint16_t *)data)[i]);
-    case HVD_BFLOAT16: return (double)reduce_bfloat_to_float(((const uint16_t *)data)[i]);
-    case HVD_FLOAT32: return (double)((const float *)data)[i];
-    case HVD_FLOAT64: return ((const double *)data)[i];
-    case HVD_DTYPE_COUNT: break;
-    }
-    return 0;
-}
-
-static void set(hvd_dtype_t dtype, void *data, uint64_t i, double v)
-{
-    switch (dtype) {
-    case HVD_UINT8:
-    case HVD_BOOL: ((uint8_t *)data)[i] = (uint8_t)v; return;
-    case HVD_INT8: ((int8_t *)data)[i] = (int8_t)v; return;
-    case HVD_UINT16: ((uint16_t *)data)[i] = (uint16_t)v; return;
-    case HVD_INT16: ((int16_t *)data)[i] = (int16_t)v; return;
-    case HVD_INT32: ((int32_t *)data)[i] = (int32_t)v; return;
-    case HVD_INT64: ((int64_t *)data)[i] = (int64_t)v; return;
-    case HVD_FLOAT16: ((uint16_t *)data)[i] = reduce_float_to_half((float)v); return;
-    case HVD_BFLOAT16: ((uint16_t *)data)[i] = reduce_float_to_bfloat((float)v); return;
-    case HVD_FLOAT32: ((float *)data)[i] = (float)v; return;
-    case HVD_FLOAT64: ((double *)data)[i] = v; return;
-    case HVD_DTYPE_COUNT: break;
-    }
-}
 
 /* Small whole numbers: exact in every type whatever the order. */
 static double value(hvd_dtype_t dtype, hvd_reduce_t op, int32_t rank, int32_t part, uint64_t i)
@@ -508,8 +491,8 @@ static void allreduce_check(struct world *w, const struct reduction *r, const ui
         for (int32_t p = 0; p < part_count; p++) {
             tensor_make(&t, rank, p, counts[p], counts[p], in_place);
             for (uint64_t i = 0; i < counts[p]; i++)
-                set(r->dtype, (void *)(uintptr_t)t.parts[rank][p].in, i,
-                    value(r->dtype, r->op, rank, p, i));
+                value_set(r->dtype, (void *)(uintptr_t)t.parts[rank][p].in, i,
+                          value(r->dtype, r->op, rank, p, i));
         }
     colls_make(&t, HVD_ALLREDUCE, r);
     run(w, t.colls);
@@ -517,7 +500,7 @@ static void allreduce_check(struct world *w, const struct reduction *r, const ui
         for (uint64_t i = 0; i < counts[p]; i++) {
             double want = reduced(r, p, i);
             for (int32_t rank = 0; rank < w->size; rank++) {
-                double got = get(r->dtype, t.parts[rank][p].out, i);
+                double got = value_get(r->dtype, t.parts[rank][p].out, i);
                 if (got != want)
                     fail_msg("%s op %d, %d ranks, rank %d part %d [%llu of %llu]: %g, not %g",
                              hvd_dtype_name(r->dtype), (int)r->op, w->size, rank, p,
@@ -591,16 +574,17 @@ static void test_allreduce_bits(void **state)
             for (int32_t rank = 0; rank < w->size; rank++) {
                 tensor_make(&t, rank, 0, count, count, false);
                 for (uint64_t i = 0; i < count; i++)
-                    set(dtype, (void *)(uintptr_t)t.parts[rank][0].in, i,
-                        ((double)next_random(w) / 2147483648.0 - 0.5) * (double)(1u << i % 7));
+                    value_set(dtype, (void *)(uintptr_t)t.parts[rank][0].in, i,
+                              ((double)next_random(w) / 2147483648.0 - 0.5) *
+                                  (double)(1u << i % 7));
             }
             colls_make(&t, HVD_ALLREDUCE, &r);
             run(w, t.colls);
             for (uint64_t i = 0; i < count; i++) {
                 double sum = 0;
                 for (int32_t rank = 0; rank < w->size; rank++)
-                    sum += get(dtype, t.parts[rank][0].in, i);
-                assert_true(fabs(get(dtype, t.parts[0][0].out, i) - sum / w->size) < 1.0);
+                    sum += value_get(dtype, t.parts[rank][0].in, i);
+                assert_true(fabs(value_get(dtype, t.parts[0][0].out, i) - sum / w->size) < 1.0);
             }
             for (int32_t rank = 1; rank < w->size; rank++)
                 assert_memory_equal(t.parts[rank][0].out, t.parts[0][0].out,
@@ -647,6 +631,261 @@ static void test_two_level(void **state)
     two_level_check(lone, 4, 2, 4);
 }
 
+/* What was left over on its way is nobody's. */
+static void world_forget(struct world *w)
+{
+    for (size_t i = 0; i < w->listed_count; i++)
+        for (int side = 0; side < 2; side++) {
+            struct parcel **list = side == 0 ? &w->listed[i]->sends : &w->listed[i]->recvs;
+            while (*list != NULL) {
+                struct parcel *p = *list;
+                *list = p->next;
+                free(p->copy);
+                free(p);
+            }
+        }
+}
+
+/* Rank 0 gives up after `turns`; its output is its caller's then, whatever the others still do. */
+static void two_level_give_up(const int32_t *host, int32_t size, int64_t turns)
+{
+    enum { COUNT = 200000 };
+    struct world_options options = {.host = host, .host_count = 2, .set_id = 1};
+    struct world *w = world_open(size, (uint64_t)turns, &options);
+    struct coll_part parts[RANKS_MAX];
+    struct coll colls[RANKS_MAX];
+    struct error error = {0};
+    bool has_ended[RANKS_MAX] = {0}, has_moved;
+    for (int32_t r = 0; r < size; r++) {
+        float *data = shm_heap_alloc(w->shm[r], COUNT * sizeof *data);
+        assert_non_null(data);
+        for (int i = 0; i < COUNT; i++)
+            data[i] = 1.0f;
+        parts[r] = (struct coll_part){data, data, COUNT};
+        colls[r] = coll_of_one(HVD_FLOAT32, HVD_SUM, &parts[r]);
+        assert_int_equal(net_coll_start(w->colls[r], &colls[r], &error), HVD_OK);
+    }
+    float *out = parts[0].out;
+    for (int64_t turn = 0; turn < turns + 2000; turn++) {
+        int32_t r = (int32_t)(next_random(w) % (uint64_t)size);
+        transport_turn(w);
+        if (turn == turns) {
+            if (!has_ended[0])
+                net_coll_reset(w->colls[0], BACKEND_BASE_LAST);
+            has_ended[0] = true;
+            for (int i = 0; i < COUNT; i++)
+                out[i] = -1.0f;
+        }
+        if (!has_ended[r])
+            has_ended[r] = net_coll_progress(w->colls[r], &has_moved, &error) != HVD_IN_PROGRESS;
+    }
+    for (int i = 0; i < COUNT; i++)
+        assert_true(out[i] == -1.0f);
+    for (int32_t r = 0; r < size; r++) {
+        net_coll_reset(w->colls[r], BACKEND_BASE_LAST);
+        shm_heap_free(w->shm[r], parts[r].out);
+    }
+    world_forget(w);
+    world_close(w);
+}
+
+static void test_two_level_memory(void **state)
+{
+    static const int32_t even[] = {0, 0, 1, 1}, lone[] = {0, 0, 0, 1};
+    (void)state;
+    for (int64_t turns = 1; turns < 200; turns += HVD_TEST_QUICK ? 41 : 9) {
+        two_level_give_up(even, 4, turns);
+        two_level_give_up(lone, 4, turns);
+    }
+}
+
+/* ---- a set that is removed with a collective under way, and comes again under its id ---- */
+
+static void again_start(struct world *w, int32_t rank, struct coll *coll, float value)
+{
+    struct error error = {0};
+    float *data = coll->parts[0].out;
+    for (uint64_t i = 0; i < coll->parts[0].count; i++)
+        data[i] = value;
+    assert_int_equal(net_coll_start(w->colls[rank], coll, &error), HVD_OK);
+}
+
+/* Every rank works on it for a random while and then gives it up. */
+static void again_give_up(struct world *w, bool *has_ended)
+{
+    struct error error = {0};
+    bool has_moved;
+    int64_t most = (int64_t)(next_random(w) % 400);
+    for (int64_t turn = 0; turn < most; turn++) {
+        int32_t r = (int32_t)(next_random(w) % (uint64_t)w->size);
+        transport_turn(w);
+        if (has_ended[r])
+            continue;
+        has_ended[r] = next_random(w) % 64 == 0 ||
+                       net_coll_progress(w->colls[r], &has_moved, &error) != HVD_IN_PROGRESS;
+        if (has_ended[r])
+            net_coll_reset(w->colls[r], BACKEND_BASE_LAST);
+    }
+    for (int32_t r = 0; r < w->size; r++)
+        if (!has_ended[r])
+            net_coll_reset(w->colls[r], BACKEND_BASE_LAST);
+}
+
+static void again_check(const int32_t *host, int32_t size, uint64_t seed)
+{
+    struct world_options options = {.host = host, .host_count = host != NULL ? 2 : 0, .set_id = 1};
+    struct world *w = world_open(size, seed, &options);
+    struct coll_part parts[RANKS_MAX];
+    struct coll colls[RANKS_MAX];
+    uint64_t count = 1 + next_random(w) % 90000; /* the same in each life: lengths tell nothing */
+    for (int32_t r = 0; r < size; r++) {
+        float *data = memory(count, sizeof *data);
+        parts[r] = (struct coll_part){data, data, count};
+        colls[r] = coll_of_one(HVD_FLOAT32, HVD_SUM, &parts[r]);
+    }
+    for (uint64_t life = 1; life < 8; life++) {
+        float value = (float)life;
+        bool has_ended[RANKS_MAX] = {0}, has_moved;
+        struct error error = {0};
+        int32_t left = size;
+        for (int32_t r = 0; r < size; r++) {
+            net_coll_reset(w->colls[r], life << 48);
+            again_start(w, r, &colls[r], value);
+        }
+        if (life % 2 != 0) {
+            again_give_up(w, has_ended);
+            continue;
+        }
+        for (int64_t turn = 0; left > 0; turn++) {
+            int32_t r = (int32_t)(next_random(w) % (uint64_t)size);
+            assert_true(turn < TURNS_MAX);
+            transport_turn(w);
+            if (has_ended[r])
+                continue;
+            hvd_status_t status = net_coll_progress(w->colls[r], &has_moved, &error);
+            if (status == HVD_IN_PROGRESS)
+                continue;
+            assert_int_equal(status, HVD_OK);
+            has_ended[r] = true;
+            left--;
+        }
+        for (int32_t r = 0; r < size; r++)
+            for (uint64_t i = 0; i < count; i++)
+                assert_true(((float *)parts[r].out)[i] == value * (float)size);
+    }
+    for (int32_t r = 0; r < size; r++)
+        free(parts[r].out);
+    world_forget(w);
+    world_close(w);
+}
+
+static void test_again(void **state)
+{
+    static const int32_t even[] = {0, 0, 1, 1}, lone[] = {0, 0, 0, 1};
+    (void)state;
+    for (uint64_t seed = 1; seed <= (HVD_TEST_QUICK ? 4 : 30); seed++) {
+        again_check(NULL, 3, seed);
+        again_check(even, 4, seed);
+        again_check(lone, 4, seed);
+    }
+}
+
+/* ---- averages of float16 that only fit while they are averages ---- */
+
+#define HALF_COUNT 1500
+
+/* What element `i` is on rank `r`; rows: all as large as can be, opposite signs, the smallest there
+ * is, ordinary numbers, some that are infinite or no number at all. */
+static uint16_t half_input(int row, int32_t rank, int i)
+{
+    switch (row) {
+    case 0: return reduce_float_to_half(60000.0f);
+    case 1: return 0x7bff; /* 65504, the largest */
+    case 2: return rank % 2 == 0 ? 0x7bff : 0xfbff;
+    case 3: return 0x0001; /* 2^-24, the smallest */
+    case 4: return reduce_float_to_half((float)(rank + i % 64));
+    default: return i == 7 && rank == 1 ? 0x7c00 : i == 9 ? 0x7e00 : 0x7bff;
+    }
+}
+
+static void half_check(struct world *w, int row, hvd_kind_t kind, bool is_in_place, int parts)
+{
+    static uint16_t in[RANKS_MAX][2][HALF_COUNT], out[RANKS_MAX][2][HALF_COUNT];
+    struct coll_part part[RANKS_MAX][2];
+    struct coll colls[RANKS_MAX];
+    uint64_t counts[2 * RANKS_MAX];
+    bool is_all = kind == HVD_ALLREDUCE;
+    uint64_t share = HALF_COUNT / (uint64_t)w->size;
+    for (int i = 0; i < 2 * w->size; i++)
+        counts[i] = share;
+    for (int32_t r = 0; r < w->size; r++) {
+        for (int p = 0; p < parts; p++) {
+            for (int i = 0; i < HALF_COUNT; i++)
+                in[r][p][i] = half_input(row, r, i);
+            part[r][p] = (struct coll_part){in[r][p], is_in_place ? in[r][p] : out[r][p],
+                                            is_all ? HALF_COUNT : share * (uint64_t)w->size};
+        }
+        colls[r] = (struct coll){.kind = kind,
+                                 .dtype = HVD_FLOAT16,
+                                 .reduce = HVD_SUM,
+                                 .prescale = 1.0,
+                                 .postscale = 1.0 / w->size,
+                                 .parts = part[r],
+                                 .part_count = parts,
+                                 .counts = counts};
+    }
+    run(w, colls);
+    for (int32_t r = 0; r < w->size; r++)
+        for (int p = 0; p < parts; p++)
+            for (uint64_t i = 0; i < (is_all ? HALF_COUNT : share); i++) {
+                uint16_t got = (is_in_place ? in[r][p] : out[r][p])[i], expected = 0;
+                int at = (int)(is_all ? i : i + (uint64_t)r * share);
+                uint16_t each[RANKS_MAX];
+                const void *sources[RANKS_MAX];
+                void *target = &expected;
+                for (int32_t k = 0; k < w->size; k++) {
+                    each[k] = half_input(row, k, at);
+                    sources[k] = &each[k];
+                }
+                struct reduce_job job = {HVD_FLOAT16, HVD_SUM, 1.0, 1.0 / w->size, sources, w->size,
+                                         &target,     1,       1};
+                reduce_run(&job); /* as in shared memory: all at once */
+                if (isnan(reduce_half_to_float(expected)))
+                    assert_true(isnan(reduce_half_to_float(got)));
+                else
+                    assert_int_equal(got, expected);
+            }
+}
+
+static void half_checks(struct world *w)
+{
+    for (int row = 0; row < 6; row++) {
+        half_check(w, row, HVD_ALLREDUCE, false, 1);
+        half_check(w, row, HVD_ALLREDUCE, true, 1);
+        half_check(w, row, HVD_ALLREDUCE, true, 2);
+        half_check(w, row, HVD_REDUCESCATTER, false, 2);
+    }
+}
+
+static void test_half_averages(void **state)
+{
+    static const char *const algorithms[] = {NULL, "recursive_doubling", "rabenseifner", "ring",
+                                             "double_tree"};
+    static const int32_t half_sizes[] = {2, 3, 5, 16}, host[] = {0, 0, 1, 1, 1};
+    (void)state;
+    for (size_t a = 0; a < sizeof algorithms / sizeof algorithms[0]; a++)
+        for (size_t s = 0; s < sizeof half_sizes / sizeof half_sizes[0]; s++) {
+            struct world_options options = {.algorithm = algorithms[a], .set_id = 3};
+            struct world *w = world_open(half_sizes[s], a * 7 + s, &options);
+            half_checks(w);
+            world_close(w);
+        }
+    struct world_options options = {.host = host, .host_count = 2, .set_id = 1};
+    struct world *w = world_open(5, 3, &options);
+    half_checks(w);
+    world_close(w);
+}
+
 /* ---- real shared memory, one thread per rank ---- */
 
 struct player {
@@ -688,11 +927,12 @@ static void *play(void *arg)
     for (int turn = 0; turn < 20; turn++) {
         uint64_t count = turn % 2 == 0 ? PLAY_COUNT : 11;
         struct coll_part part = {in, out, count}, piece = {in, all, 100};
-        struct coll reduce = {HVD_ALLREDUCE, HVD_FLOAT32, HVD_SUM, 1, 0.5, 0, &part, 1, NULL, NULL};
-        struct coll gather = {HVD_ALLGATHER, HVD_FLOAT32, HVD_SUM, 1,   1, 0,
-                              &piece,        1,           counts,  NULL};
-        struct coll cast = {HVD_BROADCAST, HVD_FLOAT32, HVD_SUM, 1,    1,
-                            turn % size,   &part,       1,       NULL, NULL};
+        struct coll reduce = {HVD_ALLREDUCE, HVD_FLOAT32, HVD_SUM, 1,    0.5, 0, 0,
+                              &part,         1,           NULL,    NULL, 0,   0};
+        struct coll gather = {HVD_ALLGATHER, HVD_FLOAT32, HVD_SUM, 1,    1, 0, 0,
+                              &piece,        1,           counts,  NULL, 0, 0};
+        struct coll cast = {HVD_BROADCAST, HVD_FLOAT32, HVD_SUM, 1, 1, turn % size, 0, &part, 1,
+                            NULL,          NULL,        0,       0};
         for (uint64_t i = 0; i < count; i++)
             in[i] = (float)((uint64_t)rank + i % 50 + (uint64_t)turn);
         player->failures += play_one(player, &reduce);
@@ -762,7 +1002,8 @@ static void allgather_check(struct world *w, hvd_dtype_t dtype, uint64_t unit, i
                 t.parts[i][p].in = (uint8_t *)t.parts[i][p].out + at * t.element_bytes;
             }
             for (uint64_t k = 0; k < mine; k++)
-                set(dtype, (void *)(uintptr_t)t.parts[i][p].in, k, value(dtype, HVD_SUM, i, p, k));
+                value_set(dtype, (void *)(uintptr_t)t.parts[i][p].in, k,
+                          value(dtype, HVD_SUM, i, p, k));
             at += mine;
         }
     }
@@ -775,7 +1016,7 @@ static void allgather_check(struct world *w, hvd_dtype_t dtype, uint64_t unit, i
             uint64_t at = 0;
             for (int32_t i = 0; i < w->size; i++)
                 for (uint64_t k = 0; k < counts[p * w->size + i]; k++)
-                    assert_true(get(dtype, t.parts[rank][p].out, at++) ==
+                    assert_true(value_get(dtype, t.parts[rank][p].out, at++) ==
                                 value(dtype, HVD_SUM, i, p, k));
         }
     for (int32_t i = 0; in_place && i < w->size; i++)
@@ -809,7 +1050,8 @@ static void broadcast_check(struct world *w, hvd_dtype_t dtype, uint64_t count, 
     for (int32_t i = 0; i < w->size; i++) {
         tensor_make(&t, i, 0, count, count, in_place);
         for (uint64_t k = 0; k < count; k++)
-            set(dtype, (void *)(uintptr_t)t.parts[i][0].in, k, value(dtype, HVD_SUM, i, 0, k));
+            value_set(dtype, (void *)(uintptr_t)t.parts[i][0].in, k,
+                      value(dtype, HVD_SUM, i, 0, k));
     }
     colls_make(&t, HVD_BROADCAST, &r);
     for (int32_t i = 0; i < w->size; i++)
@@ -817,7 +1059,8 @@ static void broadcast_check(struct world *w, hvd_dtype_t dtype, uint64_t count, 
     run(w, t.colls);
     for (int32_t i = 0; i < w->size; i++)
         for (uint64_t k = 0; k < count; k++)
-            assert_true(get(dtype, t.parts[i][0].out, k) == value(dtype, HVD_SUM, root, 0, k));
+            assert_true(value_get(dtype, t.parts[i][0].out, k) ==
+                        value(dtype, HVD_SUM, root, 0, k));
     tensors_free(&t);
 }
 
@@ -860,8 +1103,8 @@ static void alltoall_check(struct world *w, hvd_dtype_t dtype, uint64_t unit)
         tensor_make(&t, i, 0, out, in, false);
         for (int32_t j = 0; j < w->size; j++)
             for (uint64_t k = 0; k < send[i][j]; k++)
-                set(dtype, (void *)(uintptr_t)t.parts[i][0].in, at++,
-                    value(dtype, HVD_SUM, i, j, k));
+                value_set(dtype, (void *)(uintptr_t)t.parts[i][0].in, at++,
+                          value(dtype, HVD_SUM, i, j, k));
     }
     colls_make(&t, HVD_ALLTOALL, &r);
     for (int32_t i = 0; i < w->size; i++) {
@@ -873,7 +1116,8 @@ static void alltoall_check(struct world *w, hvd_dtype_t dtype, uint64_t unit)
         uint64_t at = 0;
         for (int32_t j = 0; j < w->size; j++)
             for (uint64_t k = 0; k < recv[i][j]; k++)
-                assert_true(get(dtype, t.parts[i][0].out, at++) == value(dtype, HVD_SUM, j, i, k));
+                assert_true(value_get(dtype, t.parts[i][0].out, at++) ==
+                            value(dtype, HVD_SUM, j, i, k));
     }
     tensors_free(&t);
 }
@@ -909,8 +1153,8 @@ static void reducescatter_check(struct world *w, const struct reduction *r, uint
         for (int32_t i = 0; i < w->size; i++) {
             tensor_make(&t, i, p, total, counts[p * w->size + i], false);
             for (uint64_t k = 0; k < total; k++)
-                set(r->dtype, (void *)(uintptr_t)t.parts[i][p].in, k,
-                    value(r->dtype, r->op, i, p, k));
+                value_set(r->dtype, (void *)(uintptr_t)t.parts[i][p].in, k,
+                          value(r->dtype, r->op, i, p, k));
         }
     }
     colls_make(&t, HVD_REDUCESCATTER, r);
@@ -921,10 +1165,11 @@ static void reducescatter_check(struct world *w, const struct reduction *r, uint
         uint64_t at = 0;
         for (int32_t i = 0; i < w->size; i++)
             for (uint64_t k = 0; k < counts[p * w->size + i]; k++)
-                assert_true(get(r->dtype, t.parts[i][p].out, k) == reduced(r, p, at++));
+                assert_true(value_get(r->dtype, t.parts[i][p].out, k) == reduced(r, p, at++));
         for (int32_t i = 0; i < w->size; i++)
             for (uint64_t k = 0; k < at; k++)
-                assert_true(get(r->dtype, t.parts[i][p].in, k) == value(r->dtype, r->op, i, p, k));
+                assert_true(value_get(r->dtype, t.parts[i][p].in, k) ==
+                            value(r->dtype, r->op, i, p, k));
     }
     tensors_free(&t);
 }
@@ -993,17 +1238,8 @@ static void adasum_reference(double *vectors, int32_t size, uint64_t count)
 {
     for (int32_t step = 1; step < size; step *= 2)
         for (int32_t r = 0; r < size; r += 2 * step) {
-            double *a = vectors + (uint64_t)r * count, *b = a + (uint64_t)step * count;
-            double dot = 0, aa = 0, bb = 0;
-            for (uint64_t i = 0; i < count; i++) {
-                dot += a[i] * b[i];
-                aa += a[i] * a[i];
-                bb += b[i] * b[i];
-            }
-            double ca = aa < 1e-150 ? 1 : 1 - dot / (2 * aa);
-            double cb = bb < 1e-150 ? 1 : 1 - dot / (2 * bb);
-            for (uint64_t i = 0; i < count; i++)
-                a[i] = ca * a[i] + cb * b[i];
+            double *a = vectors + (uint64_t)r * count;
+            sim_adasum_pair(a, a + (uint64_t)step * count, count);
         }
 }
 
@@ -1017,8 +1253,8 @@ static void adasum_check(struct world *w, hvd_dtype_t dtype, const uint64_t *cou
         for (int32_t p = 0; p < part_count; p++) {
             tensor_make(&t, i, p, counts[p], counts[p], i % 2 == 0 && part_count == 1);
             for (uint64_t k = 0; k < counts[p]; k++)
-                set(dtype, (void *)(uintptr_t)t.parts[i][p].in, k,
-                    (double)next_random(w) / 2147483648.0 - 0.25);
+                value_set(dtype, (void *)(uintptr_t)t.parts[i][p].in, k,
+                          (double)next_random(w) / 2147483648.0 - 0.25);
         }
     colls_make(&t, HVD_ALLREDUCE, &r);
     double *vectors[PARTS_MAX];
@@ -1026,13 +1262,15 @@ static void adasum_check(struct world *w, hvd_dtype_t dtype, const uint64_t *cou
         vectors[p] = memory((uint64_t)w->size * counts[p], sizeof(double));
         for (int32_t i = 0; i < w->size; i++)
             for (uint64_t k = 0; k < counts[p]; k++)
-                vectors[p][(uint64_t)i * counts[p] + k] = 2.0 * get(dtype, t.parts[i][p].in, k);
+                vectors[p][(uint64_t)i * counts[p] + k] =
+                    2.0 * value_get(dtype, t.parts[i][p].in, k);
         adasum_reference(vectors[p], w->size, counts[p]);
     }
     run(w, t.colls);
     for (int32_t p = 0; p < part_count; p++) {
         for (uint64_t k = 0; k < counts[p]; k++)
-            assert_true(fabs(get(dtype, t.parts[0][p].out, k) - 0.5 * vectors[p][k]) < tolerance);
+            assert_true(fabs(value_get(dtype, t.parts[0][p].out, k) - 0.5 * vectors[p][k]) <
+                        tolerance);
         for (int32_t i = 1; i < w->size; i++)
             assert_memory_equal(t.parts[i][p].out, t.parts[0][p].out, counts[p] * t.element_bytes);
         free(vectors[p]);
@@ -1061,13 +1299,7 @@ static void test_adasum_refusals(void **state)
 {
     float in[2] = {1, 2}, out[2];
     struct coll_part part = {in, out, 2};
-    struct coll coll = {.kind = HVD_ALLREDUCE,
-                        .dtype = HVD_FLOAT32,
-                        .reduce = HVD_ADASUM,
-                        .prescale = 1,
-                        .postscale = 1,
-                        .parts = &part,
-                        .part_count = 1};
+    struct coll coll = coll_of_one(HVD_FLOAT32, HVD_ADASUM, &part);
     struct error error = {0};
     (void)state;
     struct world *w = world_open(3, 1, &(struct world_options){0});
@@ -1129,13 +1361,7 @@ static void test_dead_peer(void **state)
 {
     float in[64] = {0}, out[64];
     struct coll_part part = {in, out, 64};
-    struct coll coll = {.kind = HVD_ALLREDUCE,
-                        .dtype = HVD_FLOAT32,
-                        .reduce = HVD_SUM,
-                        .prescale = 1,
-                        .postscale = 1,
-                        .parts = &part,
-                        .part_count = 1};
+    struct coll coll = coll_of_one(HVD_FLOAT32, HVD_SUM, &part);
     struct error error = {0};
     bool has_moved;
     (void)state;
@@ -1153,7 +1379,9 @@ static hvd_status_t begin_alone(struct world *w, const struct os *os, const stru
     static const int32_t ranks[] = {0, 1};
     struct config config = {.local_size = -1};
     struct native_routes routes = {w->routes[0], 2, 0, NULL};
-    struct group group = {.size = 2, .ranks = ranks, .topology = {2, 2, ranks, 1}};
+    struct group group = {.size = 2,
+                          .ranks = ranks,
+                          .topology = {.size = 2, .host_count = 2, .host = ranks, .channels = 1}};
     struct net_coll *n = NULL;
     struct error error = {0};
     bool has_moved;
@@ -1182,9 +1410,11 @@ static void test_no_memory(void **state)
     (void)state;
     struct world *w = world_open(2, 1, &(struct world_options){0});
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
-        struct coll coll = {
-            kinds[k], HVD_FLOAT32, k == 5 ? HVD_ADASUM : HVD_SUM, 1, 0.5, 0, parts, 2,
-            counts,   counts};
+        struct coll coll = {kinds[k], HVD_FLOAT32, k == 5 ? HVD_ADASUM : HVD_SUM,
+                            1,        0.5,         0,
+                            0,        parts,       2,
+                            counts,   counts,      0,
+                            0};
         for (uint64_t fail_at = 1;; fail_at++) {
             struct fault_os *fault = fault_os_create(os_host(), fail_at);
             assert_non_null(fault);
@@ -1220,14 +1450,16 @@ static void test_no_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_allreduce_types), cmocka_unit_test(test_allreduce_sizes),
-        cmocka_unit_test(test_allreduce_bits),  cmocka_unit_test(test_two_level),
-        cmocka_unit_test(test_threads),         cmocka_unit_test(test_allgather),
-        cmocka_unit_test(test_broadcast),       cmocka_unit_test(test_alltoall),
-        cmocka_unit_test(test_reducescatter),   cmocka_unit_test(test_barrier),
-        cmocka_unit_test(test_adasum),          cmocka_unit_test(test_adasum_refusals),
-        cmocka_unit_test(test_reset),           cmocka_unit_test(test_dead_peer),
-        cmocka_unit_test(test_no_allocation),   cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_allreduce_types),  cmocka_unit_test(test_allreduce_sizes),
+        cmocka_unit_test(test_allreduce_bits),   cmocka_unit_test(test_two_level),
+        cmocka_unit_test(test_two_level_memory), cmocka_unit_test(test_again),
+        cmocka_unit_test(test_half_averages),    cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_allgather),        cmocka_unit_test(test_broadcast),
+        cmocka_unit_test(test_alltoall),         cmocka_unit_test(test_reducescatter),
+        cmocka_unit_test(test_barrier),          cmocka_unit_test(test_adasum),
+        cmocka_unit_test(test_adasum_refusals),  cmocka_unit_test(test_reset),
+        cmocka_unit_test(test_dead_peer),        cmocka_unit_test(test_no_allocation),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

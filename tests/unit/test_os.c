@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_os.c - the host's os table: clocks, memory, sockets, files, polling and bells across
- * threads, shared memory, reading a peer, futexes, the environment. */
+/* test_os.c - the real os table: clocks, memory, sockets, files, polling and bells across threads,
+ * shared memory, reading a peer, futexes, the environment. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -225,8 +226,8 @@ static void shared_memory(void **state)
     assert_true((fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
     assert_true(ftruncate(fd, 4096) < 0 && errno == EPERM);
     assert_true(ftruncate(fd, (off_t)bytes * 2) < 0 && errno == EPERM);
-    uint8_t *a = os->map(os->ctx, fd, bytes);
-    uint8_t *b = os->map(os->ctx, fd, bytes);
+    uint8_t *a = os->map(os->ctx, fd, bytes, -1);
+    uint8_t *b = os->map(os->ctx, fd, bytes, -1);
     assert_true(a != NULL && b != NULL && a != b);
     a[0] = 1;
     a[bytes - 1] = 2;
@@ -243,9 +244,36 @@ static void shared_memory(void **state)
     assert_int_equal(os->unmap(os->ctx, b, bytes), 0);
     assert_int_equal(os->unmap(os->ctx, NULL, 0), 0);
     assert_int_equal(os->close(os->ctx, fd), 0);
-    assert_null(os->map(os->ctx, -1, 4096));
-    assert_null(os->map(os->ctx, fd, 0));
+    assert_null(os->map(os->ctx, -1, 4096, -1));
+    assert_null(os->map(os->ctx, fd, 0, -1));
     assert_int_equal(os->memfd(os->ctx, "x", UINT64_MAX), -EFBIG);
+}
+
+/* Whatever a processor hashes out of the bits 12 to 27: where two addresses agree in the bits below
+ * 21 and differ in those above, no fold of the upper onto the lower bits makes them equal. */
+static void colors(void **state)
+{
+    (void)state;
+    const uint64_t bytes = 1ull << 30;
+    uint8_t *at[OS_COLORS];
+    bool is_taken[OS_COLORS] = {false};
+    int fd = os->memfd(os->ctx, "hvd-test", bytes);
+    assert_true(fd >= 0);
+    for (int32_t i = 0; i < OS_COLORS; i++) {
+        at[i] = os->map(os->ctx, fd, bytes, i);
+        assert_non_null(at[i]);
+        at[i][bytes - 1] = (uint8_t)i;
+        assert_int_equal((uintptr_t)at[i] % (2u << 20), 0);
+        uintptr_t color = (uintptr_t)at[i] >> 21 & (OS_COLORS - 1);
+        assert_false(is_taken[color]);
+        is_taken[color] = true;
+    }
+    assert_int_equal(at[0][bytes - 1], OS_COLORS - 1);
+    for (int32_t i = 0; i < OS_COLORS; i++)
+        assert_int_equal(os->unmap(os->ctx, at[i], bytes), 0);
+    assert_int_equal(os->close(os->ctx, fd), 0);
+    assert_null(os->map(os->ctx, -1, 4096, 3));
+    assert_null(os->map(os->ctx, -1, 100, 3));
 }
 
 static void peer_read_of_oneself(void **state)
@@ -253,6 +281,8 @@ static void peer_read_of_oneself(void **state)
     (void)state;
     char from[] = "some bytes", to[sizeof from] = "";
     struct iovec local = {to, sizeof to}, remote = {from, sizeof from};
+    if (HVD_TEST_EMULATED)
+        skip(); /* qemu knows no process_vm_readv() */
     assert_int_equal(os->peer_read(os->ctx, os->pid(os->ctx), &local, 1, &remote, 1), sizeof from);
     assert_string_equal(to, "some bytes");
     remote.iov_base = NULL;
@@ -310,6 +340,87 @@ static void files(void **state)
 }
 
 /* Descriptors passed over a socket arrive close-on-exec. */
+static int create_file(const char *folder, const char *name, unsigned mode)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    int fd = os->create(os->ctx, path, mode);
+    if (fd >= 0)
+        os->close(os->ctx, fd);
+    return fd < 0 ? fd : 0;
+}
+
+static void plant(const char *folder, const char *name, const char *target, unsigned owner)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (target != NULL) {
+        assert_int_equal(symlink(target, path), 0);
+    } else {
+        int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
+        assert_true(fd >= 0);
+        assert_int_equal(write(fd, "theirs", 6), 6);
+        close(fd);
+    }
+    if (owner != 0)
+        assert_int_equal(lchown(path, owner, owner), 0);
+}
+
+static int64_t size_of(const char *path)
+{
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    return (int64_t)st.st_size;
+}
+
+/* Files that another user has put where we are going to write. */
+static void files_that_are_traps(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/horovod-create-XXXXXX", own[64], shared[64], precious[64], path[128];
+    struct stat st;
+    assert_non_null(mkdtemp(folder));
+    snprintf(own, sizeof own, "%s/own", folder);
+    snprintf(shared, sizeof shared, "%s/shared", folder);
+    snprintf(precious, sizeof precious, "%s/precious", folder);
+    assert_int_equal(mkdir(own, 0755), 0);
+    assert_int_equal(mkdir(shared, 0777), 0);
+    assert_int_equal(chmod(shared, 01777), 0);
+    plant(folder, "precious", NULL, 0);
+    /* where only we can write, links are ours */
+    plant(own, "link", precious, 0);
+    assert_int_equal(create_file(own, "new", 0600), 0);
+    snprintf(path, sizeof path, "%s/new", own);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+    assert_int_equal(create_file(shared, "new", 0600), 0);
+    assert_int_equal(create_file(shared, "new", 0600), 0); /* once more: it is our own */
+    if (geteuid() == 0) {
+        plant(shared, "link", precious, 65534);
+        plant(shared, "file", NULL, 65534);
+        assert_int_equal(create_file(shared, "link", 0644), -ELOOP);
+        assert_int_equal(create_file(shared, "file", 0644), -EPERM);
+        assert_int_equal(size_of(precious), 6);
+        snprintf(path, sizeof path, "%s/file", shared);
+        assert_int_equal(size_of(path), 6);
+        assert_int_equal(chown(own, 65534, 65534), 0); /* a folder of somebody else */
+        assert_int_equal(create_file(own, "link", 0644), -ELOOP);
+        assert_int_equal(chown(own, 0, 0), 0);
+    }
+    assert_int_equal(size_of(precious), 6);
+    snprintf(path, sizeof path, "%s/hard", shared);
+    assert_int_equal(link(precious, path), 0);
+    assert_int_equal(create_file(shared, "hard", 0644), -EPERM);
+    assert_int_equal(size_of(precious), 6);
+    assert_int_equal(create_file(own, "link", 0644), 0);
+    assert_int_equal(size_of(precious), 0);
+    assert_string_not_equal(os_create_hint(-ELOOP), "");
+    assert_string_equal(os_create_hint(-ENOENT), "");
+    char command[96];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    assert_int_equal(system(command), 0);
+}
+
 static void descriptors_travel(void **state)
 {
     (void)state;
@@ -346,6 +457,104 @@ static void descriptors_travel(void **state)
         assert_int_equal(os->close(os->ctx, fds[i]), 0);
 }
 
+/* ---- forked children ---- */
+
+static bool is_kind(int fd, mode_t kind)
+{
+    struct stat info;
+    return fstat(fd, &info) == 0 && (info.st_mode & S_IFMT) == kind;
+}
+
+static int wait_code(pid_t child)
+{
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* The child has neither our sockets nor pollers, bells and memory; what is the user's it keeps, and
+ * the numbers stay taken. */
+static void child_keeps_nothing_of_ours(void **state)
+{
+    (void)state;
+    os_host_watch_forks();
+    int sockets[2], pair[2], bell = os->bell_create(os->ctx), poll_fd = os->poll_create(os->ctx);
+    int memory = os->memfd(os->ctx, "test", 4096);
+    for (int i = 0; i < 2; i++)
+        sockets[i] = os->socket(os->ctx, AF_INET, SOCK_STREAM);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    int gone = os->socket(os->ctx, AF_INET, SOCK_STREAM);
+    os->close(os->ctx, gone);
+    int reused = dup(pair[0]); /* the user's, under a number that was ours */
+    assert_int_equal(reused, gone);
+    pid_t child = fork();
+    if (child == 0) {
+        const int ours[] = {sockets[0], sockets[1], bell, poll_fd, memory};
+        for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+            if (!is_kind(ours[i], S_IFCHR) || (fcntl(ours[i], F_GETFD) & FD_CLOEXEC) == 0)
+                _exit(10 + (int)i);
+        if (!is_kind(pair[0], S_IFSOCK) || !is_kind(reused, S_IFSOCK))
+            _exit(2);
+        int fresh = os->socket(os->ctx, AF_INET, SOCK_STREAM);
+        if (fresh <= memory || os->close(os->ctx, memory) != 0)
+            _exit(3);
+        pid_t grandchild = fork(); /* what the child made is its own to lose */
+        if (grandchild == 0)
+            _exit(is_kind(fresh, S_IFCHR) && is_kind(pair[0], S_IFSOCK) ? 0 : 4);
+        _exit(wait_code(grandchild));
+    }
+    assert_int_equal(wait_code(child), 0);
+    for (int i = 0; i < 2; i++)
+        assert_true(is_kind(sockets[i], S_IFSOCK));
+    const int all[] = {sockets[0], sockets[1], bell, poll_fd, memory};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        os->close(os->ctx, all[i]);
+    close(pair[0]);
+    close(pair[1]);
+    close(reused);
+}
+
+static atomic_bool is_making_over;
+
+static void *make_and_close(void *arg)
+{
+    while (!atomic_load(&is_making_over)) {
+        int fd = os->socket(os->ctx, AF_INET, SOCK_STREAM), bell = os->bell_create(os->ctx);
+        os->close(os->ctx, fd);
+        os->close(os->ctx, bell);
+    }
+    return arg;
+}
+
+/* Another thread makes and closes descriptors all the time: no fork may catch one in between. */
+static void fork_while_descriptors_are_made(void **state)
+{
+    (void)state;
+    void *threads[2];
+    os_host_watch_forks();
+    atomic_store(&is_making_over, false);
+    bool was_socket[64];
+    for (int fd = 0; fd < 64; fd++)
+        was_socket[fd] = is_kind(fd, S_IFSOCK);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(os->thread_start(os->ctx, make_and_close, NULL, "maker", &threads[i]), 0);
+    int kept = 0;
+    for (int round = 0; round < 200 && kept == 0; round++) {
+        pid_t child = fork();
+        if (child == 0) {
+            for (int fd = 0; fd < 64; fd++)
+                if (!was_socket[fd] && is_kind(fd, S_IFSOCK))
+                    _exit(1);
+            _exit(0);
+        }
+        kept = wait_code(child);
+    }
+    atomic_store(&is_making_over, true);
+    for (int i = 0; i < 2; i++)
+        os->thread_join(os->ctx, threads[i]);
+    assert_int_equal(kept, 0);
+}
+
 static void see_variable(void *arg, const char *name, const char *value)
 {
     if (strcmp(name, "HVD_TEST_OS") == 0 && strcmp(value, "a=b") == 0)
@@ -378,11 +587,15 @@ int main(void)
         cmocka_unit_test(tcp_round_trip),
         cmocka_unit_test(poll_tells_what_is_ready),
         cmocka_unit_test(bell_wakes_another_thread),
+        cmocka_unit_test(colors),
         cmocka_unit_test(shared_memory),
         cmocka_unit_test(peer_read_of_oneself),
         cmocka_unit_test(futex),
         cmocka_unit_test(files),
+        cmocka_unit_test(files_that_are_traps),
         cmocka_unit_test(descriptors_travel),
+        cmocka_unit_test(child_keeps_nothing_of_ours),
+        cmocka_unit_test(fork_while_descriptors_are_made),
         cmocka_unit_test(environment),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

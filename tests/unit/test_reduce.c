@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_reduce.c - every instruction set this machine has against one slow, obvious reference.
+/* test_reduce.c - every instruction set of this machine against one slow, obvious reference.
  *
  * The reference works on one element at a time and shares no code with src/reduce: it converts
  * halves by arithmetic on their fields and rounds them by searching the nearest value. Results must
- * be equal bit for bit. Only which of several NaNs an addition or multiplication returns is left
- * open, because compilers may swap its operands.
+ * be equal bit for bit. Only which of several NaNs an addition or multiplication returns is
+ * unspecified, because compilers may swap its operands.
  *
  * Start reading at check_job(). */
 #include <float.h>
@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "reduce/reduce.h"
+#include "unit_case.h"
 
 #define SOURCES_MAX 9
 #define TARGETS_MAX 4
@@ -98,16 +99,12 @@ static uint16_t ref_float_to_half(float value)
 
 static float ref_bfloat_to_float(uint16_t bfloat)
 {
-    uint32_t bits = (uint32_t)bfloat << 16;
-    float value;
-    memcpy(&value, &bits, sizeof(value));
-    return value;
+    return reduce_float_of((uint32_t)bfloat << 16);
 }
 
 static uint16_t ref_float_to_bfloat(float value)
 {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof(bits));
+    const uint32_t bits = reduce_bits_of(value);
     const uint32_t low = bits & 0xffff;
     uint16_t high = (uint16_t)(bits >> 16);
 
@@ -118,9 +115,9 @@ static uint16_t ref_float_to_bfloat(float value)
     return high;
 }
 
-static float ref_float_op(hvd_reduce_t op, float a, float b)
+static double ref_double_op(hvd_reduce_t op, double a, double b)
 {
-    volatile float result; /* one rounding per operation, whatever the compiler would fuse */
+    volatile double result; /* one rounding per operation, whatever the compiler would fuse */
     switch (op) {
     case HVD_AVERAGE:
     case HVD_SUM: result = a + b; return result;
@@ -134,20 +131,12 @@ static float ref_float_op(hvd_reduce_t op, float a, float b)
     return 0;
 }
 
-static double ref_double_op(hvd_reduce_t op, double a, double b)
+/* A sum or product of floats, rounded to double and then to float, has the bits of one rounding. */
+static float ref_float_op(hvd_reduce_t op, float a, float b)
 {
-    volatile double result;
-    switch (op) {
-    case HVD_AVERAGE:
-    case HVD_SUM: result = a + b; return result;
-    case HVD_PRODUCT: result = a * b; return result;
-    case HVD_MIN: return isnan(a) || a < b ? a : b;
-    case HVD_MAX: return isnan(a) || a > b ? a : b;
-    case HVD_ADASUM:
-    case HVD_REDUCE_COUNT: break;
-    }
-    fail();
-    return 0;
+    if (op == HVD_MIN || op == HVD_MAX)
+        return isnan(a) || (op == HVD_MIN ? a < b : a > b) ? a : b;
+    return (float)ref_double_op(op, (double)a, (double)b);
 }
 
 struct integer_type {
@@ -518,34 +507,12 @@ static void check_counts(enum reduce_isa isa)
         check_count(isa, large[i]);
 }
 
-static void test_scalar(void **state)
+static void check_isa(void **state)
 {
-    (void)state;
-    check_counts(REDUCE_SCALAR);
-}
-
-static void test_avx2(void **state)
-{
-    (void)state;
-    if (!reduce_has_isa(REDUCE_AVX2))
+    enum reduce_isa isa = (enum reduce_isa)unit_case(state);
+    if (!reduce_has_isa(isa))
         skip();
-    check_counts(REDUCE_AVX2);
-}
-
-static void test_avx512(void **state)
-{
-    (void)state;
-    if (!reduce_has_isa(REDUCE_AVX512))
-        skip();
-    check_counts(REDUCE_AVX512);
-}
-
-static void test_neon(void **state)
-{
-    (void)state;
-    if (!reduce_has_isa(REDUCE_NEON))
-        skip();
-    check_counts(REDUCE_NEON);
+    check_counts(isa);
 }
 
 /* Every number of sources with every number of targets, in place and not, through the straight
@@ -688,23 +655,9 @@ static void test_check(void **state)
     assert_int_equal(reduce_check(HVD_FLOAT32, (hvd_reduce_t)99, 1.0, 1.0), HVD_ERR_UNSUPPORTED);
 }
 
-static uint32_t bits_of(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    return bits;
-}
-
-static float float_of(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
-
 static void check_narrow(uint32_t bits)
 {
-    const float value = float_of(bits);
+    const float value = reduce_float_of(bits);
     assert_int_equal(reduce_float_to_half(value), ref_float_to_half(value));
     assert_int_equal(reduce_float_to_bfloat(value), ref_float_to_bfloat(value));
 }
@@ -715,9 +668,9 @@ static void test_conversions(void **state)
     (void)state;
     for (uint32_t half = 0; half < 0x10000; half++) {
         const float value = reduce_half_to_float((uint16_t)half);
-        const uint32_t bits = bits_of(value);
-        assert_int_equal(bits, bits_of(ref_half_to_float((uint16_t)half)));
-        assert_int_equal(bits_of(reduce_bfloat_to_float((uint16_t)half)), half << 16);
+        const uint32_t bits = reduce_bits_of(value);
+        assert_int_equal(bits, reduce_bits_of(ref_half_to_float((uint16_t)half)));
+        assert_int_equal(reduce_bits_of(reduce_bfloat_to_float((uint16_t)half)), half << 16);
         for (uint32_t off = 0; off < 3; off++) {
             check_narrow(bits - 1 + off);
             check_narrow(bits + 0xfff + off);
@@ -882,10 +835,10 @@ static void test_isa_choice(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scalar),
-        cmocka_unit_test(test_avx2),
-        cmocka_unit_test(test_avx512),
-        cmocka_unit_test(test_neon),
+        UNIT_CASE(test_scalar, check_isa, REDUCE_SCALAR),
+        UNIT_CASE(test_avx2, check_isa, REDUCE_AVX2),
+        UNIT_CASE(test_avx512, check_isa, REDUCE_AVX512),
+        UNIT_CASE(test_neon, check_isa, REDUCE_NEON),
         cmocka_unit_test(test_sources_by_targets),
         cmocka_unit_test(test_many_sources_and_targets),
         cmocka_unit_test(test_integer_scaling),

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_schedule.c - proves every schedule for every rank count from 1 to 1024, and that the prover
- * refuses broken ones.
+ * rejects broken ones.
  *
- * Rank counts up to FULL_RANKS are tried with many element counts, host layouts and interleavings;
- * above, each algorithm is proved once or twice for each rank count. Start at test_flat(). */
+ * Rank counts up to FULL_RANKS are tried with many element counts, machine layouts and
+ * interleavings; above, each algorithm is proved once or twice for each rank count. Start at
+ * flat_all_sizes(). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,7 +50,7 @@ static bool is_left_out(int32_t n)
 static struct topology topology_of(int32_t size, int32_t hosts, const int32_t *host,
                                    int32_t channels)
 {
-    return (struct topology){size, hosts, host, channels};
+    return (struct topology){.size = size, .host_count = hosts, .host = host, .channels = channels};
 }
 
 static void prove(enum schedule_algorithm algorithm, uint64_t count, size_t element_bytes,
@@ -126,39 +127,6 @@ static void test_ring(void **state)
     prove(SCHEDULE_RING, 2000, LARGE, 1, &two_ways);
 }
 
-static void one_host_all_sizes(enum schedule_algorithm algorithm)
-{
-    for (int32_t n = 1; n <= RANKS_MAX; n++) {
-        struct topology topology = topology_of(n, 1, one_host, 1);
-        if (is_left_out(n))
-            continue;
-        if (n <= FULL_RANKS / 2)
-            prove_small_group(algorithm, &topology);
-        else
-            prove(algorithm, 1 + (uint64_t)(n % 64 == 0), LARGE, 1, &topology);
-    }
-}
-
-static void test_direct(void **state)
-{
-    (void)state;
-    one_host_all_sizes(SCHEDULE_DIRECT);
-    struct topology topology = topology_of(300, 1, one_host, 1);
-    prove(SCHEDULE_DIRECT, 700, SMALL, 2, &topology);
-}
-
-static void test_one_shot(void **state)
-{
-    (void)state;
-    one_host_all_sizes(SCHEDULE_ONE_SHOT);
-}
-
-static void test_staged(void **state)
-{
-    (void)state;
-    one_host_all_sizes(SCHEDULE_STAGED);
-}
-
 /* Host layouts of n ranks; false when there is no such layout. */
 static bool layout_make(int32_t which, int32_t n, int32_t *host, int32_t *ret_hosts)
 {
@@ -217,7 +185,6 @@ static void test_check_entry(void **state)
     assert_true(layout_make(3, 12, host, &hosts));
     struct topology topology = topology_of(12, hosts, host, 3);
     assert_int_equal(schedule_check(SCHEDULE_AUTO, 25, &topology, &error), HVD_OK);
-    assert_int_equal(schedule_check(SCHEDULE_DIRECT, 25, &topology, &error), HVD_ERR_UNSUPPORTED);
 }
 
 /* Bytes that host `h` sends to other hosts. */
@@ -261,10 +228,8 @@ static void test_network_bytes(void **state)
 static void test_select(void **state)
 {
     (void)state;
-    struct topology one = topology_of(8, 1, one_host, 1), two = topology_of(2, 2, own_host, 1);
+    struct topology two = topology_of(2, 2, own_host, 1);
     struct topology many = topology_of(64, 64, own_host, 1), odd = topology_of(6, 6, own_host, 1);
-    assert_int_equal(schedule_select(1024, &one), SCHEDULE_ONE_SHOT);
-    assert_int_equal(schedule_select(1 << 20, &one), SCHEDULE_DIRECT);
     assert_int_equal(schedule_select(64 << 20, &two), SCHEDULE_RECURSIVE_DOUBLING);
     assert_int_equal(schedule_select(1024, &many), SCHEDULE_RECURSIVE_DOUBLING);
     assert_int_equal(schedule_select(1 << 20, &many), SCHEDULE_RABENSEIFNER);
@@ -362,24 +327,36 @@ static void test_broadcast(void **state)
     }
 }
 
-static void test_allgather(void **state)
+static void prove_parts(enum proof_goal goal, const struct topology *topology,
+                        const struct parts *parts)
+{
+    struct proof proof = {.goal = goal,
+                          .topology = topology,
+                          .count = parts->total,
+                          .offsets = parts->offsets,
+                          .counts = parts->counts};
+    prove_other(&proof, SMALL);
+}
+
+/* Uneven parts of every size; the largest take long, so only some groups have them. */
+static void prove_uneven(enum proof_goal goal, uint64_t large, bool is_apart)
 {
     static struct parts parts;
-    (void)state;
     for (int32_t n = 1; n <= 64; n++) {
         struct topology topology = topology_of(n, n, own_host, 1 + n % 4);
         for (uint64_t i = 0; i < 4; i++) {
             if (i == 3 && n > 6 && n % 31 != 0)
                 continue;
-            parts_make(&parts, n, i < 3 ? i : 70000 / (uint64_t)n + 1, false);
-            struct proof proof = {.goal = PROOF_ALLGATHER,
-                                  .topology = &topology,
-                                  .count = parts.total,
-                                  .offsets = parts.offsets,
-                                  .counts = parts.counts};
-            prove_other(&proof, SMALL);
+            parts_make(&parts, n, i < 3 ? i : large / (uint64_t)n + 1, is_apart && i != 3);
+            prove_parts(goal, &topology, &parts);
         }
     }
+}
+
+static void test_allgather(void **state)
+{
+    (void)state;
+    prove_uneven(PROOF_ALLGATHER, 70000, false);
 }
 
 /* Parts that do not stand in rank order travel one by one. */
@@ -394,33 +371,14 @@ static void test_allgather_scattered(void **state)
             parts.counts[i] = 2;
             parts.offsets[i] = 2 * (uint64_t)((i % 2 == 0 ? n - 1 - i / 2 : i / 2));
         }
-        struct proof proof = {.goal = PROOF_ALLGATHER,
-                              .topology = &topology,
-                              .count = parts.total,
-                              .offsets = parts.offsets,
-                              .counts = parts.counts};
-        prove_other(&proof, SMALL);
+        prove_parts(PROOF_ALLGATHER, &topology, &parts);
     }
 }
 
 static void test_reducescatter(void **state)
 {
-    static struct parts parts;
     (void)state;
-    for (int32_t n = 1; n <= 64; n++) {
-        struct topology topology = topology_of(n, n, own_host, 1 + n % 4);
-        for (uint64_t i = 0; i < 4; i++) {
-            parts_make(&parts, n, i < 3 ? i : 18000 / (uint64_t)n + 1, i != 3);
-            if (i == 3 && n > 6 && n % 31 != 0)
-                continue;
-            struct proof proof = {.goal = PROOF_REDUCESCATTER,
-                                  .topology = &topology,
-                                  .count = parts.total,
-                                  .offsets = parts.offsets,
-                                  .counts = parts.counts};
-            prove_other(&proof, SMALL);
-        }
-    }
+    prove_uneven(PROOF_REDUCESCATTER, 18000, true);
 }
 
 /* ---- alltoall and barrier: sums cannot show these, so the steps are looked at ---- */
@@ -527,7 +485,7 @@ static bool mutate(struct schedule *s, size_t at, enum mutation mutation, int32_
     case DUPLICATE:
         /* waiting, copying or computing anew from slots does no harm */
         if (step->kind == STEP_AWAIT || step->kind == STEP_COPY_IN || step->kind == STEP_COPY_OUT ||
-            step->kind == STEP_SPREAD || step->kind == STEP_REDUCE_TEMP)
+            step->kind == STEP_SPREAD)
             return false;
         s->steps = os_host()->resize(os_host()->ctx, s->steps, (s->step_count + 1) * sizeof *step);
         assert_non_null(s->steps);
@@ -538,12 +496,11 @@ static bool mutate(struct schedule *s, size_t at, enum mutation mutation, int32_
     case SHIFT:
         step->offset = step->offset + step->count < count ? step->offset + 1 : step->offset - 1;
         return step->kind != STEP_PUBLISH && step->kind != STEP_AWAIT && step->count > 0 &&
-               step->count < count && step->kind != STEP_REDUCE_TEMP_ALL;
+               step->count < count;
     case SHORTEN: step->count--; return step->kind != STEP_PUBLISH && step->kind != STEP_AWAIT;
     case TWICE_FINAL:
         step->is_final = !step->is_final;
-        return step->kind == STEP_RECV_REDUCE || step->kind == STEP_REDUCE_ALL ||
-               step->kind == STEP_REDUCE_HOST || step->kind == STEP_REDUCE_TEMP;
+        return step->kind == STEP_RECV_REDUCE || step->kind == STEP_REDUCE_HOST;
     case OTHER_CHANNEL:
         step->channel = (uint16_t)(step->channel ^ 1);
         return is_transfer_step(step);
@@ -631,10 +588,7 @@ static void test_mutants_host(void **state)
     /* hosts of equal size: a rank that owns no lane need not await the first wave */
     static const int32_t host[] = {0, 0, 1, 1, 2, 2};
     (void)state;
-    struct topology one = topology_of(4, 1, one_host, 1), mixed = topology_of(6, 3, host, 1);
-    refuse_all(SCHEDULE_DIRECT, 9, &one);
-    refuse_all(SCHEDULE_ONE_SHOT, 9, &one);
-    refuse_all(SCHEDULE_STAGED, 9, &one);
+    struct topology mixed = topology_of(6, 3, host, 1);
     refuse_all(SCHEDULE_TWO_LEVEL, 9, &mixed);
 }
 
@@ -663,12 +617,12 @@ static void test_other_order_refused(void **state)
     mutants_free(4);
 }
 
-/* Without its first wave the direct algorithm reads inputs that are not there yet. */
+/* Without its first wave the two-level algorithm reads inputs that are not there yet. */
 static void test_missing_wave_refused(void **state)
 {
     (void)state;
     struct topology topology = topology_of(3, 1, one_host, 1);
-    mutants_build(SCHEDULE_DIRECT, 6, &topology);
+    mutants_build(SCHEDULE_TWO_LEVEL, 6, &topology);
     for (int32_t rank = 0; rank < 3; rank++) {
         struct schedule *s = &mutants[rank];
         memmove(s->steps, s->steps + 2, (s->step_count - 2) * sizeof *s->steps);
@@ -704,9 +658,6 @@ int main(void)
         cmocka_unit_test(test_rabenseifner),
         cmocka_unit_test(test_double_tree),
         cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_direct),
-        cmocka_unit_test(test_one_shot),
-        cmocka_unit_test(test_staged),
         cmocka_unit_test(test_two_level),
         cmocka_unit_test(test_check_entry),
         cmocka_unit_test(test_network_bytes),

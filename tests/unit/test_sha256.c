@@ -119,29 +119,38 @@ static void hmac_long_key_vectors(void **state)
                 "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2");
 }
 
+/* RFC 5869, appendix A: the bytes of salt and label count up from a start. */
 static void hkdf_vectors(void **state)
 {
+    static const struct {
+        int key_first; /* -1: all of them 0x0b */
+        size_t key_n, salt_n, label_n, out_n;
+        uint8_t salt_first, label_first;
+        const char *hex;
+    } vectors[] = {
+        {-1, 22, 13, 10, 42, 0, 0xf0,
+         "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf"
+         "34007208d5b887185865"},
+        {-1, 22, 0, 0, 42, 0, 0,
+         "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d"
+         "9d201395faa4b61a96c8"},
+        {0, 80, 80, 80, 82, 0x60, 0xb0,
+         "b11e398dc80327a1c8e7f78c596a49344f012eda2d4efad8a050cc4c19afa97c"
+         "59045a99cac7827271cb41c65e590e09da3275600c2f09b8367793a9aca3db71"
+         "cc30c58179ec3e87c14c01d5c1f3434f1d87"},
+    };
     (void)state;
-    uint8_t key[80], salt[80], label[80], out[82];
-    memset(key, 0x0b, 22);
-    fill_up(salt, 13, 0);
-    fill_up(label, 10, 0xf0);
-    hkdf256(key, 22, salt, 13, label, 10, out, 42);
-    assert_hex(out, 42,
-               "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf"
-               "34007208d5b887185865");
-    hkdf256(key, 22, NULL, 0, NULL, 0, out, 42);
-    assert_hex(out, 42,
-               "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d"
-               "9d201395faa4b61a96c8");
-    fill_up(key, 80, 0);
-    fill_up(salt, 80, 0x60);
-    fill_up(label, 80, 0xb0);
-    hkdf256(key, 80, salt, 80, label, 80, out, 82);
-    assert_hex(out, 82,
-               "b11e398dc80327a1c8e7f78c596a49344f012eda2d4efad8a050cc4c19afa97c"
-               "59045a99cac7827271cb41c65e590e09da3275600c2f09b8367793a9aca3db71"
-               "cc30c58179ec3e87c14c01d5c1f3434f1d87");
+    for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++) {
+        uint8_t key[80], salt[80], label[80], out[82];
+        memset(key, 0x0b, sizeof key);
+        if (vectors[i].key_first >= 0)
+            fill_up(key, vectors[i].key_n, (uint8_t)vectors[i].key_first);
+        fill_up(salt, vectors[i].salt_n, vectors[i].salt_first);
+        fill_up(label, vectors[i].label_n, vectors[i].label_first);
+        hkdf256(key, vectors[i].key_n, vectors[i].salt_n > 0 ? salt : NULL, vectors[i].salt_n,
+                vectors[i].label_n > 0 ? label : NULL, vectors[i].label_n, out, vectors[i].out_n);
+        assert_hex(out, vectors[i].out_n, vectors[i].hex);
+    }
 }
 
 static void equal_and_wipe(void **state)
@@ -175,16 +184,36 @@ static void finished_states_hold_nothing(void **state)
     assert_memory_equal(&h, &nothing, sizeof h);
 }
 
+/* The CPU's instructions and the portable code agree, whatever the block and the state. */
+static void both_compressions_agree(void **state)
+{
+    (void)state;
+    uint64_t random = 88172645463325252;
+    for (int round = 0; round < 2000; round++) {
+        uint32_t a[8], b[8];
+        uint8_t bytes[64 + 32];
+        for (size_t i = 0; i < sizeof bytes; i++) {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            bytes[i] = (uint8_t)random;
+        }
+        memcpy(a, bytes + 64, sizeof a);
+        memcpy(b, a, sizeof b);
+        sha256_compress(a, bytes);
+        sha256_compress_portable(b, bytes);
+        assert_memory_equal(a, b, sizeof a);
+        assert_memory_not_equal(a, bytes + 64, sizeof a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sha_vectors),
-        cmocka_unit_test(sha_in_pieces),
-        cmocka_unit_test(hmac_vectors),
-        cmocka_unit_test(hmac_long_key_vectors),
-        cmocka_unit_test(hkdf_vectors),
-        cmocka_unit_test(equal_and_wipe),
-        cmocka_unit_test(finished_states_hold_nothing),
+        cmocka_unit_test(sha_vectors),           cmocka_unit_test(both_compressions_agree),
+        cmocka_unit_test(sha_in_pieces),         cmocka_unit_test(hmac_vectors),
+        cmocka_unit_test(hmac_long_key_vectors), cmocka_unit_test(hkdf_vectors),
+        cmocka_unit_test(equal_and_wipe),        cmocka_unit_test(finished_states_hold_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,7 +68,8 @@ static struct world *world_new(const struct sim_net_options *options)
     w->net = sim_net_create(os_host(), options);
     assert_non_null(w->net);
     for (int32_t i = 0; i < options->ranks; i++) {
-        struct transport_events events = {&w->ranks[i], on_message, on_down};
+        struct transport_events events = {
+            .ctx = &w->ranks[i], .message = on_message, .peer_down = on_down};
 
         w->ranks[i].world = w;
         w->ranks[i].rank = i;
@@ -105,13 +106,13 @@ static hvd_status_t say(struct world *w, int32_t from, int32_t to, uint32_t numb
     return t->ops->message_send(t, to, &number, sizeof number);
 }
 
-static hvd_status_t post_send(struct world *w, int32_t from, int32_t to, uint32_t stream,
+static hvd_status_t post_send(struct world *w, int32_t from, int32_t to, uint64_t stream,
                               const void *bytes, size_t n, struct transport_req *req)
 {
     return w->ranks[from].t->ops->bulk_send(w->ranks[from].t, to, stream, bytes, n, req);
 }
 
-static hvd_status_t post_recv(struct world *w, int32_t to, int32_t from, uint32_t stream,
+static hvd_status_t post_recv(struct world *w, int32_t to, int32_t from, uint64_t stream,
                               void *bytes, size_t n, struct transport_req *req)
 {
     return w->ranks[to].t->ops->bulk_recv(w->ranks[to].t, from, stream, bytes, n, req);

@@ -20,6 +20,7 @@
 #include <cmocka.h>
 
 #include "base/fault.h"
+#include "other_user.h"
 #include "wire/address.h"
 #include "wire/store.h"
 #include "wire/store_message.h"
@@ -146,7 +147,7 @@ static void *rank_main(void *arg)
     struct cipher cipher = {0};
     memset(mine, r->index + 1, n);
     if (!r->is_plain)
-        cipher_load(&cipher);
+        cipher_load(os_host(), &cipher);
     r->status = store_client_open_with(os_host(), r->bed->address, KEY, r->epoch, r->index,
                                        later(20), &cipher, &c, &r->error);
     if (r->status == HVD_OK) {
@@ -355,7 +356,7 @@ static void test_encryption_is_chosen(void **state)
 {
     (void)state;
     struct cipher probe;
-    bool has_cipher = cipher_load(&probe);
+    bool has_cipher = cipher_load(os_host(), &probe);
     cipher_unload(&probe);
     for (int mode = 0; mode < 4; mode++) {
         struct bed b;
@@ -406,6 +407,11 @@ static void test_exchange_deadline(void **state)
     assert_int_equal(r.status, HVD_ERR_TIMEOUT);
     assert_string_equal(r.error.text,
                         "exchange \"world\" of epoch 0: 1 of 2 ranks have not arrived: 0");
+    const char *summary = NULL;
+    assert_int_equal(store_missing_rank(r.error.text, &summary), 0);
+    assert_string_equal(summary, "1 of 2 ranks have not arrived: 0");
+    assert_int_equal(store_missing_rank("exchange \"world\": epoch 4 is given up", &summary), -1);
+    assert_int_equal(store_missing_rank("", &summary), -1);
     bed_stop(&b);
 }
 
@@ -463,31 +469,54 @@ static int64_t mute_send(void *ctx, int fd, const struct iovec *iov, int count)
     return atomic_load(&is_mute) ? -EPIPE : os_host()->send(ctx, fd, iov, count);
 }
 
+/* A time by the server's clock, which tests set forward. */
+static int64_t server_later(struct bed *b, double seconds)
+{
+    return later(seconds) + atomic_load(&b->skip_ns);
+}
+
 static int32_t vanished(struct bed *b)
 {
     pthread_mutex_lock(&b->lock);
-    int32_t index = store_server_vanished(b->server, later(60));
+    int32_t index = store_server_vanished(b->server, server_later(b, 60));
     pthread_mutex_unlock(&b->lock);
     return index;
 }
 
-/* Enters an exchange of one and closes; a dead one can't say a last word. */
+struct visitor {
+    struct store_client *c;
+    int32_t index;
+    hvd_status_t status;
+};
+
+static void *visitor_main(void *arg)
+{
+    struct visitor *v = arg;
+    uint8_t *blobs = NULL;
+    size_t offsets[9];
+    v->status = store_client_exchange(v->c, "world", 1, v->index, 8, "x", 1, later(60), &blobs,
+                                      offsets, NULL);
+    return NULL;
+}
+
+/* Enters an exchange of eight, who never all come, until the server ends the wait, and closes; a
+ * dead one can't say a last word. */
 static void enter_and_go(struct bed *b, int32_t index, bool is_dead)
 {
     struct os os = *os_host();
-    struct store_client *c = NULL;
-    uint8_t *blobs = NULL;
-    size_t offsets[9];
+    struct visitor v = {.index = index};
+    pthread_t thread;
     os.send = mute_send;
     atomic_store(&is_mute, false);
-    assert_int_equal(store_client_open(&os, b->address, KEY, 0, index, later(20), &c, NULL),
+    assert_int_equal(store_client_open(&os, b->address, KEY, 0, index, later(60), &v.c, NULL),
                      HVD_OK);
-    /* of eight, who never all come: the server ends the wait */
-    assert_int_equal(
-        store_client_exchange(c, "world", 1, index, 8, "x", 1, later(0.05), &blobs, offsets, NULL),
-        HVD_ERR_TIMEOUT);
+    assert_int_equal(pthread_create(&thread, NULL, visitor_main, &v), 0);
+    wait_arrived(b, "world", 1, 1, 8);
+    atomic_fetch_add(&b->skip_ns, 100 * SECOND_NS);
+    pthread_join(thread, NULL);
+    assert_int_equal(v.status, HVD_ERR_TIMEOUT);
     atomic_store(&is_mute, is_dead);
-    store_client_close(c);
+    store_client_close(v.c);
 }
 
 static void test_who_vanished(void **state)
@@ -505,7 +534,8 @@ static void test_who_vanished(void **state)
         usleep(1000);
     assert_int_equal(vanished(&b), 4);
     pthread_mutex_lock(&b.lock);
-    assert_int_equal(store_server_vanished(b.server, later(-60)), -1); /* not so long ago */
+    assert_int_equal(store_server_vanished(b.server, server_later(&b, -60)),
+                     -1); /* not so long ago */
     pthread_mutex_unlock(&b.lock);
     enter_and_go(&b, 4, false); /* it came back */
     assert_int_equal(vanished(&b), -1);
@@ -555,16 +585,18 @@ static void test_exchange_again(void **state)
     assert_int_equal(offsets[2], 7);
     assert_memory_equal(blobs, "\1\1\1\2\2\2\2", 7);
     os_free(os_host(), blobs);
-    /* something new: the next program of the job begins its own exchange, which waits for all */
-    assert_int_equal(
-        store_client_exchange(c, "world", 1, 1, 2, "\2\2\2!", 4, later(1), &blobs, offsets, &error),
-        HVD_ERR_TIMEOUT);
+    /* something else under the same epoch: who brings it has to join the next one */
+    assert_int_equal(store_client_exchange(c, "world", 1, 1, 2, "\2\2\2!", 4, later(20), &blobs,
+                                           offsets, &error),
+                     HVD_ERR_STALE);
+    assert_string_equal(error.text,
+                        "exchange \"world\" of epoch 1 has finished without this process");
     memset(&error, 0, sizeof error);
     struct rank waiting = {0};
-    rank_start(&waiting, &b, "world", 1, 0, 2, 20);
-    wait_arrived(&b, "world", 1, 1, 2);
+    rank_start(&waiting, &b, "world", 2, 0, 2, 20);
+    wait_arrived(&b, "world", 2, 1, 2);
     assert_int_equal(
-        store_client_exchange(c, "world", 1, 1, 3, "", 0, later(20), &blobs, offsets, &error),
+        store_client_exchange(c, "world", 2, 1, 3, "", 0, later(20), &blobs, offsets, &error),
         HVD_ERR_MISMATCH);
     assert_string_equal(error.text, "exchange \"world\": rank 1 counts 3 ranks, others count 2");
     pthread_mutex_lock(&b.lock);
@@ -595,6 +627,165 @@ static void test_exchange_displaced_and_deleted(void **state)
     rank_join(&second);
     assert_int_equal(second.status, HVD_ERR_ABORTED);
     assert_string_equal(second.error.text, "\"world\" was deleted");
+    bed_stop(&b);
+}
+
+/* ---- generations ---- */
+
+static hvd_status_t join(struct store_client *c, const char *worker, uint64_t life, uint64_t least,
+                         int32_t index, int32_t count, struct store_generation *ret,
+                         struct error *error)
+{
+    struct store_join q = {.scope = "world",
+                           .worker = worker,
+                           .life = life,
+                           .epoch = least,
+                           .index = index,
+                           .count = count};
+    memset(error, 0, sizeof *error);
+    return store_client_join(c, &q, later(20), ret, error);
+}
+
+/* A static job goes from one generation to the next by itself, at whatever rank comes first. */
+static void test_join_static(void **state)
+{
+    (void)state;
+    struct bed b;
+    struct error error = {0};
+    struct store_generation g[2], again;
+    uint8_t *blobs;
+    size_t offsets[2];
+    bed_start(&b, "unix:");
+    struct store_client *c[2] = {client(&b, 0), client(&b, 1)};
+    for (int32_t i = 0; i < 2; i++) {
+        assert_int_equal(join(c[i], i == 0 ? "0" : "1", 7, 0, i, 2, &g[i], &error), HVD_OK);
+        assert_true(g[i].epoch == 1 && g[i].rank == i && g[i].size == 2 && !g[i].has_members);
+    }
+    assert_memory_equal(g[0].salt, g[1].salt, sizeof g[0].salt);
+    /* not met: a process that was started anew is in the same generation */
+    assert_int_equal(join(c[1], "1", 8, 0, 1, 2, &again, &error), HVD_OK);
+    assert_int_equal(again.epoch, 1);
+    /* asking for a later one takes all others along */
+    assert_int_equal(join(c[1], "1", 8, 5, 1, 2, &again, &error), HVD_OK);
+    assert_int_equal(again.epoch, 5);
+    assert_memory_not_equal(again.salt, g[0].salt, sizeof again.salt);
+    assert_int_equal(
+        store_client_exchange(c[0], "world", 1, 0, 1, "x", 1, later(20), &blobs, offsets, &error),
+        HVD_ERR_STALE);
+    assert_string_equal(error.text, "exchange \"world\" is at epoch 5, epoch 1 has passed");
+    memset(&error, 0, sizeof error);
+    assert_int_equal(
+        store_client_exchange(c[0], "world", 6, 0, 1, "x", 1, later(20), &blobs, offsets, &error),
+        HVD_ERR_STALE);
+    assert_string_equal(error.text, "exchange \"world\" is at epoch 5, epoch 6 has not begun");
+    memset(&error, 0, sizeof error);
+    assert_int_equal(
+        store_client_exchange(c[0], "world", 5, 0, 1, "x", 1, later(20), &blobs, offsets, &error),
+        HVD_OK);
+    os_free(os_host(), blobs);
+    /* met: the same process has lost its connection, another one begins the next generation */
+    assert_int_equal(join(c[1], "1", 8, 5, 1, 2, &again, &error), HVD_OK);
+    assert_int_equal(again.epoch, 5);
+    assert_int_equal(join(c[1], "1", 9, 0, 1, 2, &again, &error), HVD_OK);
+    assert_int_equal(again.epoch, 6);
+    for (int i = 0; i < 2; i++)
+        store_client_close(c[i]);
+    bed_stop(&b);
+}
+
+struct joiner {
+    struct store_client *c;
+    const char *worker;
+    uint64_t least;
+    struct store_generation g;
+    hvd_status_t status;
+    struct error error;
+    pthread_t thread;
+};
+
+static void *joiner_main(void *arg)
+{
+    struct joiner *j = arg;
+    j->status = join(j->c, j->worker, 7, j->least, 0, 1, &j->g, &j->error);
+    return NULL;
+}
+
+static void joiner_start(struct joiner *j, struct bed *b, const char *worker, uint64_t least)
+{
+    j->c = client(b, 0);
+    j->worker = worker;
+    j->least = least;
+    assert_int_equal(pthread_create(&j->thread, NULL, joiner_main, j), 0);
+    for (bool is_waiting = false; !is_waiting; usleep(1000)) {
+        pthread_mutex_lock(&b->lock);
+        is_waiting = store_server_is_waiting(b->server, "world", worker);
+        pthread_mutex_unlock(&b->lock);
+    }
+}
+
+static void joiner_end(struct joiner *j)
+{
+    pthread_join(j->thread, NULL);
+    store_client_close(j->c);
+}
+
+static hvd_status_t drive(struct bed *b, uint64_t epoch, const char *first, const char *second)
+{
+    struct store_member members[2] = {{.place = {0, 1, 0, 2}}, {.place = {0, 1, 1, 2}}};
+    snprintf(members[0].worker, sizeof members[0].worker, "%s", first);
+    snprintf(members[1].worker, sizeof members[1].worker, "%s", second);
+    pthread_mutex_lock(&b->lock);
+    hvd_status_t status = store_server_generation(b->server, "world", epoch, members, 2, 0);
+    pthread_mutex_unlock(&b->lock);
+    return status;
+}
+
+static void test_join_driven(void **state)
+{
+    (void)state;
+    struct bed b;
+    struct error error = {0};
+    struct store_generation g;
+    struct rank waiting = {0};
+    struct joiner early = {0}, spare = {0}, outcast = {0};
+    bool is_met = true;
+    bed_start(&b, "unix:");
+    assert_int_equal(drive(&b, 3, "a", "a"), HVD_ERR_INVALID);
+    assert_int_equal(drive(&b, 3, "a", "b"), HVD_OK);
+    assert_int_equal(drive(&b, 3, "a", "c"), HVD_ERR_INVALID);
+    struct store_client *c = client(&b, 0);
+    assert_int_equal(join(c, "b", 7, 0, 0, 1, &g, &error), HVD_OK);
+    assert_true(g.epoch == 3 && g.rank == 1 && g.size == 2 && g.has_members);
+    assert_string_equal(g.members[0].worker, "a");
+    assert_int_equal(g.members[1].place.cross_rank, 1);
+    store_generation_end(os_host(), &g);
+    assert_int_equal(join(c, "c", 7, 0, 0, 1, &g, &error), HVD_ERR_STALE);
+    assert_string_equal(error.text,
+                        "worker \"c\" was refused by epoch 3 of \"world\": it is not a member");
+    /* one waits in the exchange, others for the next generation */
+    rank_start(&waiting, &b, "world", 3, 1, 2, 20);
+    wait_arrived(&b, "world", 3, 1, 2);
+    joiner_start(&early, &b, "b", 4);
+    joiner_start(&spare, &b, "c", STORE_EPOCH_ANY);
+    joiner_start(&outcast, &b, "a", 4);
+    assert_int_equal(drive(&b, 4, "b", "c"), HVD_OK);
+    rank_join(&waiting);
+    assert_int_equal(waiting.status, HVD_ERR_STALE);
+    assert_string_equal(waiting.error.text,
+                        "exchange \"world\": epoch 4 has begun, epoch 3 is given up");
+    joiner_end(&early);
+    joiner_end(&spare);
+    joiner_end(&outcast);
+    assert_true(early.status == HVD_OK && early.g.epoch == 4 && early.g.rank == 0);
+    assert_true(spare.status == HVD_OK && spare.g.epoch == 4 && spare.g.rank == 1);
+    assert_int_equal(outcast.status, HVD_ERR_STALE);
+    store_generation_end(os_host(), &early.g);
+    store_generation_end(os_host(), &spare.g);
+    pthread_mutex_lock(&b.lock);
+    assert_int_equal(store_server_epoch(b.server, "world", &is_met), 4);
+    pthread_mutex_unlock(&b.lock);
+    assert_false(is_met);
+    store_client_close(c);
     bed_stop(&b);
 }
 
@@ -634,7 +825,7 @@ static int dial_raw(const char *text)
 {
     struct address a;
     int count = 0;
-    assert_int_equal(address_list_parse(text, &a, 1, &count, NULL), HVD_OK);
+    assert_int_equal(address_list_parse(os_host(), text, &a, 1, &count, NULL), HVD_OK);
     int fd = socket(a.sockaddr.ss_family, SOCK_STREAM, 0);
     assert_true(fd >= 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&a.sockaddr, a.bytes), 0);
@@ -661,9 +852,8 @@ static void test_wrong_key(void **state)
     struct error error = {0};
     struct store_client *c = NULL;
     bed_start(&b, "unix:");
-    assert_int_equal(
-        store_client_open(os_host(), b.address, OTHER_KEY, 0, 0, later(0.2), &c, &error),
-        HVD_ERR_TIMEOUT);
+    assert_int_equal(store_client_open(os_host(), b.address, OTHER_KEY, 0, 0, later(3), &c, &error),
+                     HVD_ERR_AUTH);
     assert_null(c);
     assert_non_null(strstr(error.text, "another job's key"));
     exchange_all(&b, "world", 2, 5, false);
@@ -757,7 +947,7 @@ static void test_damage(void **state)
     struct bed b;
     struct cipher cipher;
     bed_start(&b, "unix:");
-    cipher_load(&cipher);
+    cipher_load(os_host(), &cipher);
     for (int mode = 0; mode < 2; mode++) {
         for (int damage = 0; damage < DAMAGE_COUNT; damage++) {
             struct channel ch;
@@ -815,11 +1005,148 @@ static void test_flood(void **state)
         assert_true(ranks[i].is_right);
     }
     pthread_mutex_lock(&b.lock);
-    assert_true(store_server_pending_count(b.server) <= STORE_PENDING_MAX);
+    assert_true(store_server_pending_count(b.server) <= (int)STORE_STRANGERS_MAX);
     pthread_mutex_unlock(&b.lock);
     assert_true(is_closed_by_server(fds[0])); /* the oldest had to go */
     for (int i = 0; i < 300; i++)
         close(fds[i]);
+    bed_stop(&b);
+}
+
+/* As many ranks as there are, at one moment: each has sent its hello before the server looks. */
+static void check_many_at_once(const char *address)
+{
+    enum { MANY = 400 };
+    static struct handshake handshakes[MANY];
+    static int fds[MANY];
+    struct store_server *s;
+    char where[256];
+    int done = 0;
+    assert_int_equal(store_server_create(os_host(), address, KEY, &s, where, NULL), HVD_OK);
+    for (int i = 0; i < MANY; i++) {
+        fds[i] = dial_raw(where);
+        assert_int_equal(fcntl(fds[i], F_SETFL, O_NONBLOCK), 0);
+        assert_int_equal(handshake_begin(&handshakes[i], os_host(), HANDSHAKE_STORE, true, KEY, 0,
+                                         i, HANDSHAKE_ANY_RANK, 0),
+                         HVD_OK);
+        assert_int_equal(handshake_step(&handshakes[i], os_host(), fds[i], NULL), HVD_IN_PROGRESS);
+    }
+    while (done < MANY) {
+        store_server_progress(s, os_now_ns(os_host()));
+        done = 0;
+        for (int i = 0; i < MANY; i++) {
+            struct error error = {0};
+            hvd_status_t status = handshake_step(&handshakes[i], os_host(), fds[i], &error);
+            if (status < 0)
+                fail_msg("rank %d: %s", i, error.text);
+            done += status == HVD_OK;
+        }
+    }
+    store_server_progress(s, os_now_ns(os_host()));
+    assert_int_equal(store_server_pending_count(s), 0);
+    assert_int_equal(store_server_evicted_count(s), 0);
+    for (int i = 0; i < MANY; i++) {
+        assert_false(other_user_is_closed(fds[i]));
+        close(fds[i]);
+    }
+    store_server_destroy(s);
+}
+
+static void test_many_at_once(void **state)
+{
+    (void)state;
+    check_many_at_once("127.0.0.1:0");
+    check_many_at_once("unix:");
+}
+
+/* A verified hello keeps its place, however many strangers come after it; its twin gets none. */
+static void test_verified_is_not_evicted(void **state)
+{
+    (void)state;
+    enum { STRANGERS = 3 * STORE_STRANGERS_MAX };
+    static int fds[STRANGERS];
+    struct store_server *s;
+    struct handshake h;
+    char where[256];
+    assert_int_equal(store_server_create(os_host(), "127.0.0.1:0", KEY, &s, where, NULL), HVD_OK);
+    int rank = dial_raw(where), twin = dial_raw(where);
+    assert_int_equal(fcntl(rank, F_SETFL, O_NONBLOCK), 0);
+    assert_int_equal(
+        handshake_begin(&h, os_host(), HANDSHAKE_STORE, true, KEY, 0, 0, HANDSHAKE_ANY_RANK, 0),
+        HVD_OK);
+    assert_int_equal(send(twin, h.out, sizeof h.out, 0), sizeof h.out);
+    assert_int_equal(send(rank, h.out, sizeof h.out, 0), sizeof h.out);
+    h.out_done = h.out_size;
+    assert_int_equal(handshake_step(&h, os_host(), rank, NULL), HVD_IN_PROGRESS);
+    store_server_progress(s, os_now_ns(os_host()));
+    assert_int_equal(store_server_pending_count(s), 1);
+    for (int i = 0; i < STRANGERS; i++) {
+        fds[i] = dial_raw(where);
+        store_server_progress(s, os_now_ns(os_host()));
+    }
+    assert_int_equal(store_server_pending_count(s), STORE_STRANGERS_MAX + 1);
+    assert_int_equal(store_server_evicted_count(s), STRANGERS - STORE_STRANGERS_MAX);
+    /* both were answered, but only the one that came first may go on to prove the key */
+    char bytes[HANDSHAKE_BYTES];
+    assert_int_equal(recv(rank, bytes, sizeof bytes, MSG_DONTWAIT), HANDSHAKE_BYTES);
+    assert_int_equal(recv(twin, bytes, sizeof bytes, MSG_DONTWAIT), HANDSHAKE_BYTES);
+    assert_int_equal(other_user_is_closed(rank) + other_user_is_closed(twin), 1);
+    for (int i = 0; i < STRANGERS; i++)
+        close(fds[i]);
+    close(rank);
+    close(twin);
+    store_server_destroy(s);
+}
+
+static void check_other_user(void **state)
+{
+    struct bed b;
+    bed_start(&b, "unix:");
+    pid_t pid = other_user_start(b.address + strlen("unix:"), unit_case(state) == OTHER_FLOOD);
+    if (pid == 0) {
+        bed_stop(&b);
+        skip();
+    }
+    assert_true(pid > 0);
+    for (int i = 0; i < 3; i++)
+        exchange_all(&b, i == 0 ? "first" : i == 1 ? "second" : "third", 8, 100, false);
+    other_user_stop(pid);
+    pthread_mutex_lock(&b.lock);
+    assert_true(store_server_foreign_count(b.server) > 0);
+    assert_int_equal(store_server_evicted_count(b.server), 0);
+    pthread_mutex_unlock(&b.lock);
+    bed_stop(&b);
+}
+
+/* A forked child holds a copy of the keys and counters: it may not seal anything with them. */
+static void test_forked_child(void **state)
+{
+    (void)state;
+    struct bed b;
+    struct error error = {0};
+    bed_start(&b, "127.0.0.1:0");
+    struct store_client *c = client(&b, 0);
+    uint8_t *blobs = NULL;
+    size_t offsets[2];
+    assert_int_equal(
+        store_client_exchange(c, "alone", 0, 0, 1, "x", 1, later(20), &blobs, offsets, &error),
+        HVD_OK);
+    os_free(os_host(), blobs);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct error why = {0};
+        hvd_status_t status = store_client_put(c, "s", "k", "child", 5, later(5), &why);
+        bool is_right = status == HVD_ERR_INVALID && strstr(why.text, "forked child") != NULL;
+        store_client_close(c); /* sends nothing, either */
+        _exit(is_right ? 0 : 1);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    /* the parent's connection is as it was */
+    assert_int_equal(store_client_put(c, "s", "k", "parent", 6, later(20), &error), HVD_OK);
+    store_client_close(c);
     bed_stop(&b);
 }
 
@@ -891,7 +1218,7 @@ static void test_nobody_there(void **state)
     struct store_client *c = NULL;
     struct error error = {0};
     assert_int_equal(store_client_open(os_host(), "unix:horovod-nobody,127.0.0.1:1", KEY, 0, 0,
-                                       later(0.1), &c, &error),
+                                       later(3), &c, &error),
                      HVD_ERR_TIMEOUT);
     assert_string_equal(error.text, "could not reach the store: unix:horovod-nobody: Connection "
                                     "refused; 127.0.0.1:1: Connection refused");
@@ -910,9 +1237,11 @@ static void test_addresses(void **state)
     char text[256];
     int count = 0;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        assert_int_equal(address_list_parse(bad[i], list, 4, &count, NULL), HVD_ERR_INVALID);
-    assert_int_equal(address_list_parse("unix:a,10.0.0.1:80,[fe80::1]:9", list, 4, &count, NULL),
-                     HVD_OK);
+        assert_int_equal(address_list_parse(os_host(), bad[i], list, 4, &count, NULL),
+                         HVD_ERR_INVALID);
+    assert_int_equal(
+        address_list_parse(os_host(), "unix:a,10.0.0.1:80,[fe80::1]:9", list, 4, &count, NULL),
+        HVD_OK);
     assert_int_equal(count, 3);
     address_format(&list[0], text, sizeof text);
     assert_string_equal(text, "unix:a");
@@ -921,7 +1250,7 @@ static void test_addresses(void **state)
     address_format(&list[2], text, sizeof text);
     assert_string_equal(text, "[fe80::1]:9");
     assert_int_equal(
-        address_list_parse("unix:a,unix:b,unix:c,unix:d,unix:e", list, 4, &count, NULL),
+        address_list_parse(os_host(), "unix:a,unix:b,unix:c,unix:d,unix:e", list, 4, &count, NULL),
         HVD_ERR_LIMIT);
     assert_int_equal(store_server_create(os_host(), "0.0.0.0:0", KEY, &s, text, NULL),
                      HVD_ERR_INVALID);
@@ -1058,12 +1387,18 @@ int main(void)
         cmocka_unit_test(test_epochs),
         cmocka_unit_test(test_exchange_again),
         cmocka_unit_test(test_exchange_displaced_and_deleted),
+        cmocka_unit_test(test_join_static),
+        cmocka_unit_test(test_join_driven),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_wrong_key),
         cmocka_unit_test(test_garbage),
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_slow_handshake),
         cmocka_unit_test(test_flood),
+        cmocka_unit_test(test_many_at_once),
+        cmocka_unit_test(test_forked_child),
+        cmocka_unit_test(test_verified_is_not_evicted),
+        OTHER_USER_TESTS(check_other_user),
         cmocka_unit_test(test_server_comes_later),
         cmocka_unit_test(test_two_listeners),
         cmocka_unit_test(test_port_range),

@@ -2,8 +2,8 @@
 /* transport_conformance.h - what every transport must do, run against a pair of connected ends.
  *
  * A test file for one transport fills a struct conformance and lists CONFORMANCE_TESTS(&it) in its
- * cmocka array. Both ends live in one process and are driven by turns, so everything is
- * deterministic. Nothing here measures time; a lost message shows as a count of turns that ran out.
+ * cmocka array. Both ends are in one process and are driven in turn, so everything is
+ * deterministic. Nothing here measures time; a lost message shows as an exceeded number of turns.
  *
  * Start reading at struct conformance. */
 #ifndef HVD_TESTS_TRANSPORT_CONFORMANCE_H
@@ -381,7 +381,7 @@ static inline void conformance_cancel(void **state)
     struct transport *a = pair.end[0], *b = pair.end[1];
     conformance_fill(out, N, 1);
     for (int turns = 0; turns < 4; turns++) {
-        uint32_t stream = 50 + (uint32_t)turns;
+        uint64_t stream = 50 + (uint64_t)turns;
         struct transport_req send, recv;
         assert_int_equal(b->ops->bulk_recv(b, pair.rank[0], stream, in, N, &recv), HVD_OK);
         for (int i = 0; i < turns; i++) {

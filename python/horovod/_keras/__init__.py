@@ -12,43 +12,25 @@ model holds no trace of Horovod. What depends on the tensors Keras computes with
 (bridge.py). Start reading at create_distributed_optimizer().
 """
 
+import contextlib
+import threading
 import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from horovod._keras import jit, loss_scale
 from horovod._keras.bridge import bridge_of
+from horovod.common.compression import Compressor
+from horovod.common.library import native
+from horovod.common.names import QUESTIONS
 from horovod.common.process_sets import global_process_set
+from horovod.common.reduction import Reduction
 
 _IS_TF2 = True
 _PRE_TF_2_4_0 = False
 
 # What both packages offer of the bridge's basics.
-BASICS = (
-    "Average",
-    "Compression",
-    "Sum",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
-    "gloo_built",
-    "gloo_enabled",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "rank",
-    "rocm_built",
-    "shutdown",
-    "size",
-    "start_timeline",
-    "stop_timeline",
-)
+BASICS = ("Average", "Compression", "Sum", *QUESTIONS)
 
 
 class CallableList(list):
@@ -58,28 +40,23 @@ class CallableList(list):
         return self
 
 
-class _Settings:
+class _Settings(NamedTuple):
     """What the user chose; shared by all instances of one wrapped class."""
 
-    def __init__(
-        self,
-        bridge,
-        name,
-        allreduce_grads,
-        sparse_as_dense,
-        backward_passes_per_step,
-        average_aggregated_gradients,
-        process_set,
-        scale_local_gradients,
-    ):
-        self.bridge = bridge
-        self.name = name
-        self.allreduce_grads = allreduce_grads
-        self.sparse_as_dense = sparse_as_dense
-        self.backward_passes_per_step = backward_passes_per_step
-        self.average_aggregated_gradients = average_aggregated_gradients
-        self.process_set = process_set
-        self.scale_local_gradients = scale_local_gradients
+    bridge: Any
+    how: Reduction
+    allreduce_grads: Callable
+    backward_passes_per_step: int
+    average_aggregated_gradients: bool
+    scale_local_gradients: bool
+
+    @property
+    def process_set(self):
+        return self.how.process_set
+
+
+# For each thread the states whose gradients somebody further out has reduced.
+_inside = threading.local()
 
 
 class _State:
@@ -89,12 +66,52 @@ class _State:
         self.settings = settings
         self.local_keys = set()
         self.aggregation = settings.bridge.make_aggregation(settings)
-        self.is_reduced = False  # the gradients that the next apply gets were reduced before
+
+    @property
+    def is_inside(self):
+        """Are we called by what has just reduced these gradients?"""
+        return id(self) in getattr(_inside, "states", ())
+
+    @contextlib.contextmanager
+    def inside(self):
+        """Within it, in this thread, the optimizer applies gradients as they come."""
+        before = getattr(_inside, "states", frozenset())
+        _inside.states = before | {id(self)}
+        try:
+            yield
+        finally:
+            _inside.states = before
+
+    @property
+    def is_idempotent(self):
+        """Would reducing gradients once more give the same ones?"""
+        is_scaled = bool(self.local_keys) and self.settings.scale_local_gradients
+        return self.settings.how.op == native.AVERAGE and self.aggregation is None and not is_scaled
 
     def register_local(self, variable):
         self.local_keys.add(self.settings.bridge.key(variable))
         if self.aggregation is not None:
             self.aggregation.register_local_var(variable)
+
+    def reduce_once(self, grads, variables, is_fresh=False):
+        """Gradients reduced, but for those that a tape or compute_gradients() has reduced.
+
+        is_fresh: they come from a tape just now, so they are the tensors that it gave.
+        """
+        grads, variables = list(grads), list(variables)
+        is_simple = is_fresh or self.is_idempotent
+        todo = self.settings.bridge.not_reduced(grads, variables, is_simple)
+        if not todo:
+            return grads
+        if self.aggregation is not None and len(todo) < len(grads):
+            raise ValueError(
+                "With backward_passes_per_step > 1 either all gradients or none may have been "
+                "reduced before they are applied."
+            )
+        reduced = self.reduce([grads[i] for i in todo], [variables[i] for i in todo])
+        for index, grad in zip(todo, reduced, strict=True):
+            grads[index] = grad
+        return grads
 
     def reduce(self, grads, variables):
         if self.aggregation is not None:
@@ -149,10 +166,9 @@ class _Wrapped:
         self._hvd.register_local(var)
 
     def _allreduce(self, grads, vars):
-        """Reduced gradients; the next apply does not reduce again."""
-        reduced = self._hvd.reduce(grads, vars)
-        self._hvd.is_reduced = True
-        return reduced
+        """Reduced gradients, marked: apply() does not reduce them again."""
+        state, vars = self._hvd, list(vars)
+        return state.settings.bridge.mark(state.reduce_once(grads, vars, is_fresh=True), vars)
 
 
 def _members_keras3(base, bridge):
@@ -164,9 +180,8 @@ def _members_keras3(base, bridge):
             if variables is None:
                 variables = self._trainable_variables
             variables = list(variables)
-            if not state.is_reduced:
-                grads = state.reduce(grads, variables)
-            state.is_reduced = False
+            if not state.is_inside:
+                grads = state.reduce_once(grads, variables)
             if state.aggregation is None:
                 return base.apply(self, grads, trainable_variables)
             if not self.built:
@@ -177,17 +192,14 @@ def _members_keras3(base, bridge):
 
         def stateless_apply(self, optimizer_variables, grads, trainable_variables):
             state = self._hvd
-            if not state.is_reduced:
-                grads = state.reduce(grads, self._trainable_variables)
+            if not state.is_inside:
+                grads = state.reduce_once(grads, self._trainable_variables)
             # Most optimizers come back to apply(); loss scaling does not, on JAX.
-            state.is_reduced = True
-            try:
+            with state.inside():
                 return base.stateless_apply(self, optimizer_variables, grads, trainable_variables)
-            finally:
-                state.is_reduced = False
 
         def compute_gradients(self, loss, var_list, tape=None):
-            """[(reduced gradient, variable)]; the next apply does not reduce again."""
+            """[(reduced gradient, variable)]; apply() does not reduce them again."""
             grads, variables = bridge.compute_gradients(loss, var_list, tape)
             return list(zip(self._allreduce(grads, variables), variables, strict=True))
 
@@ -237,30 +249,28 @@ def create_distributed_optimizer(
     scale_local_gradients=True,
 ):
     """A new optimizer with the configuration, not the state, of the given one."""
+    how = Reduction(
+        *(name, device_dense, device_sparse, compression, sparse_as_dense, op),
+        *(gradient_predivide_factor, groups, process_set),
+    )
+    local = (backward_passes_per_step, average_aggregated_gradients, scale_local_gradients)
+    return wrap_optimizer(keras, optimizer, how, *local)
+
+
+def wrap_optimizer(
+    keras,
+    optimizer,
+    how,
+    backward_passes_per_step,
+    average_aggregated_gradients,
+    scale_local_gradients,
+):
+    """The same by a Reduction."""
     bridge = bridge_of(keras.backend)
     base = optimizer.__class__
-    name = name or f"Distributed{base.__name__}"
-    allreduce_grads = bridge.make_reducer(
-        name,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        groups,
-        process_set,
-    )
-    settings = _Settings(
-        bridge,
-        name,
-        allreduce_grads,
-        sparse_as_dense,
-        backward_passes_per_step,
-        average_aggregated_gradients,
-        process_set,
-        scale_local_gradients,
-    )
+    how = how._replace(name=how.name or f"Distributed{base.__name__}")
+    local = (backward_passes_per_step, average_aggregated_gradients, scale_local_gradients)
+    settings = _Settings(bridge, how, bridge.make_reducer(how), *local)
     wrapped = wrap_class(base, settings).from_config(optimizer.get_config())
     wrapped._hvd  # noqa: B018 - what does not go together is told now, not in the first step
     loss_scale.guard(keras)
@@ -285,8 +295,9 @@ def check_groups(num_groups, groups):
     return groups
 
 
-def check_op(bridge, op):
-    if op not in (bridge.basics.Average, bridge.basics.Sum):
+def check_op(op):
+    """Keras optimizers reduce by these two."""
+    if op not in (native.AVERAGE, native.SUM):
         raise ValueError("op currently only supports Average and Sum")
 
 
@@ -338,29 +349,29 @@ class Functions:
         bridge = bridge_of(keras.backend)
         backend, average, none = keras.backend, bridge.basics.Average, bridge.none
 
-        def broadcast_global_variables_of(root_rank):
+        def broadcast_global_variables_of(root_rank: int) -> Any:
             """Graph mode: broadcasts all global variables."""
             return broadcast_global_variables(backend, root_rank)
 
-        def allgather_of(value, name=None):
+        def allgather_of(value: Any, name: str | None = None) -> Any:
             """The values of all ranks, concatenated along the first dimension."""
             return allgather(backend, value, name)
 
-        def broadcast_of(value, root_rank, name=None):
+        def broadcast_of(value: Any, root_rank: int, name: str | None = None) -> Any:
             """The value of `root_rank`."""
             return broadcast(backend, value, root_rank, name)
 
-        def reducescatter_of(value, name=None, op=average):
+        def reducescatter_of(value: Any, name: str | None = None, op: int = average) -> Any:
             """This rank's share of the reduced value."""
             return reducescatter(backend, value, name, op)
 
         def load_model_of(
-            filepath,
-            custom_optimizers=None,
-            custom_objects=None,
-            compression=none,
-            legacy_opts=False,
-        ):
+            filepath: Any,
+            custom_optimizers: Sequence | None = None,
+            custom_objects: dict | None = None,
+            compression: type[Compressor] = none,
+            legacy_opts: bool = False,
+        ) -> Any:
             """Loads a saved model; its optimizer is wrapped and keeps its state."""
             return load_model(
                 keras,
@@ -384,6 +395,31 @@ class Functions:
 def optimizer_variables(optimizer):
     variables = optimizer.variables
     return list(variables() if callable(variables) else variables)
+
+
+def build_optimizer(optimizer, model):
+    """Make the optimizer's variables now, as its first step would.
+
+    In elastic training a worker that has not made a step yet needs as many as the others have.
+    """
+    if hasattr(optimizer, "_create_all_weights"):  # legacy
+        optimizer._create_all_weights(model.trainable_variables)
+    elif hasattr(optimizer, "build") and not (
+        getattr(optimizer, "built", False) or getattr(optimizer, "_built", False)
+    ):
+        optimizer.build(model.trainable_variables)
+
+
+def rate_variables(optimizer):
+    """Variables that Keras 2 does not count among an optimizer's: the learning rate, and with
+    legacy optimizers all that can be changed while they train."""
+    found = []
+    while optimizer is not None:
+        found.append(getattr(optimizer, "_learning_rate", None))
+        hypers = getattr(optimizer, "_hyper", None)
+        found += [hypers[name] for name in sorted(hypers)] if isinstance(hypers, dict) else []
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+    return [value for value in found if hasattr(value, "assign")]
 
 
 def _copy_state(bridge, source, target, variables):

@@ -7,6 +7,8 @@ A bridge is one of the modules on_tensorflow, on_torch, on_jax. All offer the sa
   make_reducer(...)           a function (grads, variables) -> reduced grads
   make_aggregation(settings)  what sums gradients over several passes, or None
   reduce_but_local(...)       reduces all gradients but those of local variables
+  not_reduced(grads, ...)     indices of the gradients that no tape has reduced yet
+  mark(grads, variables)      gives reduced gradients the mark that not_reduced() looks for
   key(variable)               hashable, equal for the same variable
   members_of(base)            methods of a wrapped optimizer class
   read(variable), assign(variable, number)

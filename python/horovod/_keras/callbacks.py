@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 
-from horovod._keras import optimizer_variables
+from horovod._keras import optimizer_variables, rate_variables
 from horovod._keras.bridge import bridge_of
 
 
@@ -16,7 +16,9 @@ def _state_of(model):
     """
     variables = list(getattr(model, "weights", None) or ())
     optimizer = getattr(model, "optimizer", None)
-    return variables + (optimizer_variables(optimizer) if optimizer is not None else [])
+    if optimizer is None:
+        return variables
+    return variables + optimizer_variables(optimizer) + rate_variables(optimizer)
 
 
 class BroadcastGlobalVariablesCallbackImpl:
@@ -54,6 +56,14 @@ class BroadcastGlobalVariablesCallbackImpl:
         return shared
 
 
+def _as_array(value):
+    """A metric as numbers; None if it is something else, like a text."""
+    value = value.detach().cpu() if hasattr(value, "detach") else value
+    value = np.asarray(value)
+    is_number = value.dtype.kind in "biuf" or value.dtype.name == "bfloat16"
+    return value.astype(np.float64) if is_number else None
+
+
 class MetricAverageCallbackImpl:
     """At the end of an epoch, metrics become their mean over all ranks."""
 
@@ -63,13 +73,18 @@ class MetricAverageCallbackImpl:
         self.device = device
 
     def _average(self, logs):
-        names = sorted(name for name, value in logs.items() if np.ndim(value) == 0)
-        if not names:
+        values = {name: _as_array(logs[name]) for name in sorted(logs)}
+        values = {name: value for name, value in values.items() if value is not None}
+        if not values:
             return
-        values = np.array([float(logs[name]) for name in names], dtype=np.float64)
-        mean = bridge_of(self.backend).average(self.backend, values, self.device)
-        for name, value in zip(names, np.asarray(mean), strict=True):
-            logs[name] = value
+        # One vector for all: ranks whose metrics differ in number or size get an error.
+        together = np.concatenate([value.reshape(-1) for value in values.values()])
+        mean = np.asarray(bridge_of(self.backend).average(self.backend, together, self.device))
+        start = 0
+        for name, value in values.items():
+            part = mean[start : start + value.size]
+            logs[name] = part[0] if value.ndim == 0 else part.reshape(value.shape)
+            start += value.size
 
     def on_epoch_end(self, epoch, logs=None):
         if logs:
@@ -129,7 +144,6 @@ class LearningRateScheduleCallbackImpl:
         if callable(multiplier):
             self.multiplier = multiplier
         else:
-            self.staircase = True
             self.multiplier = lambda epoch: multiplier ** (epoch - start_epoch)
 
     def _rate(self):

@@ -3,10 +3,17 @@
 
 import numpy as np
 
-from horovod._keras import optimizer_variables
+from horovod._keras import build_optimizer, optimizer_variables
 from horovod._keras.bridge import bridge_of
 from horovod._keras.callbacks import belongs_to
-from horovod.common.elastic import ObjectState, run_fn
+from horovod.common.elastic import (
+    ObjectState,
+    QuickCheck,
+    given_process_sets,
+    make_run,
+    sync_root,
+)
+from horovod.common.exceptions import HorovodInternalError
 
 
 class CommitStateCallbackImpl:
@@ -76,7 +83,7 @@ class UpdateEpochStateCallbackImpl:
         self.state.epoch = self.initial_epoch + epoch + 1
 
 
-class PlainKerasState(ObjectState):
+class PlainKerasState(QuickCheck, ObjectState):
     """A model, its optimizer and further values, for Keras on PyTorch and JAX."""
 
     def __init__(self, model, optimizer=None, backend=None, **kwargs):
@@ -91,6 +98,7 @@ class PlainKerasState(ObjectState):
 
     def _variables(self):
         self._bridge.before_variables(self.model)
+        build_optimizer(self.optimizer, self.model)
         return list(self.model.variables) + optimizer_variables(self.optimizer)
 
     def _save_model(self):
@@ -101,15 +109,21 @@ class PlainKerasState(ObjectState):
         super().save()
 
     def restore(self):
-        # An optimizer makes its variables at the first step; those have nothing to go back to.
         for variable, value in zip(self._variables(), self._values, strict=False):
             variable.assign(value)
         super().restore()
 
     def sync(self):
-        self._bridge.broadcast_state(self._backend, self._variables(), 0, "")
+        self._bridge.broadcast_state(self._backend, self._variables(), sync_root(), "")
         self._save_model()
         super().sync()
+
+
+def _as_failure(error):
+    """JAX raises an error of its own for what a callback has raised, and quotes it."""
+    if isinstance(error, RuntimeError) and "HorovodInternalError" in str(error):
+        return HorovodInternalError(error)
+    return None
 
 
 def _plain_run(bridge):
@@ -117,13 +131,9 @@ def _plain_run(bridge):
 
     def reset():
         basics.shutdown()
-        basics.init()
+        basics.init(process_sets=given_process_sets())
 
-    def run(func):
-        """Decorates a training function func(state, ...): it starts anew when workers change."""
-        return run_fn(func, reset)
-
-    return run
+    return make_run(reset, _as_failure)
 
 
 # ---- as classes of one Keras ----

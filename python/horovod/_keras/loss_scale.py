@@ -17,16 +17,13 @@ def _reduced(scaler, grads, variables):
     from horovod._keras import is_wrapped
 
     inner = scaler.inner_optimizer
-    if is_wrapped(scaler) or not is_wrapped(inner) or inner._hvd.is_reduced:
+    if is_wrapped(scaler) or not is_wrapped(inner) or inner._hvd.is_inside:
         yield grads
         return
-    state = inner._hvd
-    grads = state.reduce(grads, scaler._trainable_variables if variables is None else variables)
-    state.is_reduced = True
-    try:
+    variables = scaler._trainable_variables if variables is None else variables
+    grads = inner._hvd.reduce_once(grads, variables)
+    with inner._hvd.inside():
         yield grads
-    finally:
-        state.is_reduced = False
 
 
 def guard(keras):

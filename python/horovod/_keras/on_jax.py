@@ -1,24 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keras 3 on JAX: a compiled step calls back into the host, where all gradients travel at once."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
 from horovod._keras import host as hvd
-from horovod._keras.plain import (  # noqa: F401
-    broadcast_global_variables,
-    chunks_of,
-    compute_gradients,
-    evaluate,
-    factors_of,
-    is_variable,
-    key,
-    make_aggregation,
-    members_of,
-    reduce_but_local,
-)
+from horovod._keras.plain import *  # noqa: F403
+from horovod._keras.plain import key
+from horovod.common.reduction import Reduction, chunks_of
 
 basics = hvd
 none = hvd.Compression.none
@@ -33,38 +26,29 @@ def _call(function, arrays):
     return io_callback(function, shapes, *arrays, ordered=True)
 
 
-def make_reducer(
-    name,
-    device_dense,
-    device_sparse,
-    compression,
-    sparse_as_dense,
-    op,
-    gradient_predivide_factor,
-    groups,
-    process_set,
-):
-    scales = factors_of(op == hvd.Average, gradient_predivide_factor)
+def make_reducer(how: Reduction) -> Callable:
+    scales = how.scale_factors()
 
     def reduce_chunk(chunk_name):
         def reduce(*arrays):
             return hvd.grouped_allreduce(
-                [np.asarray(array) for array in arrays], chunk_name, op, scales, process_set
+                [np.asarray(array) for array in arrays], chunk_name, how.op, scales, how.process_set
             )
 
         return reduce
 
     def allreduce_grads(grads, variables=None, use_generic_names=False):
         results = list(grads)
-        if not process_set.included() or process_set.size() == 1:
+        if not how.process_set.included() or how.process_set.size() == 1:
             return results
         # Callbacks run one after the other: all in one is the quick way.
-        for chunk in chunks_of(results, variables, 1 if groups is None else groups):
-            pairs = [compression.compress(jnp.asarray(results[index])) for index in chunk]
-            reduce = reduce_chunk(f"{name}.{chunk[0]}")
+        groups = 1 if how.groups is None else how.groups
+        for chunk in chunks_of(results, variables, groups, key):
+            pairs = [how.compression.compress(jnp.asarray(results[index])) for index in chunk]
+            reduce = reduce_chunk(f"{how.name}.{chunk[0]}")
             reduced = _call(reduce, [array for array, _ in pairs])
             for index, array, (_, context) in zip(chunk, reduced, pairs, strict=True):
-                results[index] = compression.decompress(array, context)
+                results[index] = how.compression.decompress(array, context)
         return results
 
     return allreduce_grads
@@ -100,7 +84,7 @@ def average(backend, values, device):
 # ---- variables ----
 
 
-def before_variables(model):
+def before_variables(model):  # type: ignore[no-redef]
     """In fit() JAX keeps the state elsewhere; from here on the variables hold it."""
     sync = getattr(model, "jax_state_sync", None)
     if sync is not None:
@@ -109,18 +93,6 @@ def before_variables(model):
 
 def read(backend, value):
     return float(np.asarray(getattr(value, "value", value)))
-
-
-def assign(backend, variable, number):
-    """False if it is no variable."""
-    if not is_variable(variable):
-        return False
-    variable.assign(number)
-    return True
-
-
-def copy(target, source):
-    target.assign(source.value)
 
 
 def broadcast_state(backend, variables, root_rank, device):

@@ -7,13 +7,17 @@ import horovod.tensorflow as hvd
 from horovod._keras import momentum
 from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
 from horovod.tensorflow.gradient_aggregation_eager import LocalGradientAggregationHelperEager
-from horovod.tensorflow.gradients import flatten_grads, reduce_but_local  # noqa: F401
+from horovod.tensorflow.gradients import (  # noqa: F401
+    flatten_grads,
+    make_reducer,
+    reduce_but_local,
+)
+from horovod.tensorflow.reduced import mark, not_reduced  # noqa: F401
 from horovod.tensorflow.util import _executing_eagerly, tf_variable, variable_key
 
 basics = hvd
 none = hvd.Compression.none
 key = variable_key
-make_reducer = hvd._make_allreduce_grads_fn
 
 
 def make_aggregation(settings):
@@ -22,7 +26,7 @@ def make_aggregation(settings):
     options = {
         "backward_passes_per_step": settings.backward_passes_per_step,
         "allreduce_func": settings.allreduce_grads,
-        "sparse_as_dense": settings.sparse_as_dense,
+        "sparse_as_dense": settings.how.sparse_as_dense,
         "average_aggregated_gradients": settings.average_aggregated_gradients,
         "process_set": settings.process_set,
         "scale_local_gradients": settings.scale_local_gradients,
@@ -33,7 +37,7 @@ def make_aggregation(settings):
     return LocalGradientAggregationHelper(
         rank=hvd.rank(),
         optimizer_type=LocalGradientAggregationHelper._OPTIMIZER_TYPE_KERAS,
-        name=settings.name,
+        name=settings.how.name,
         **options,
     )
 
@@ -71,7 +75,7 @@ def compute_gradients(loss, var_list, tape, grad_loss=None):
 
 def _reduced(self, pairs):
     grads, variables = map(list, zip(*pairs, strict=True))
-    return list(zip(self._hvd.reduce(grads, variables), variables, strict=True))
+    return list(zip(self._allreduce(grads, variables), variables, strict=True))
 
 
 def _apply_when_reduced(self, apply, args, kwargs):
@@ -111,7 +115,7 @@ def _members_legacy(base):
             return self._compute_gradients(loss, var_list, tape=tape)
 
         def get_gradients(self, loss, params):
-            return self._hvd.reduce(base.get_gradients(self, loss, params), params)
+            return self._allreduce(base.get_gradients(self, loss, params), params)
 
         def apply_gradients(self, *args, **kwargs):
             return _apply_when_reduced(self, base.apply_gradients, args, kwargs)
@@ -137,9 +141,16 @@ def evaluate(backend, op_or_result):
     return backend.get_session().run(op_or_result)
 
 
+def _named(value, name):
+    """(tensor, name of the collective); in graphs that follows from the tensor's name."""
+    return tf.constant(value, name=name), name if _executing_eagerly() else None
+
+
 def allreduce(backend, value, name, average, prescale_factor, postscale_factor, op, compression):
+    tensor, name = _named(value, name)
     result = hvd.allreduce(
-        tf.constant(value, name=name),
+        tensor,
+        name=name,
         average=average,
         prescale_factor=prescale_factor,
         postscale_factor=postscale_factor,
@@ -150,20 +161,23 @@ def allreduce(backend, value, name, average, prescale_factor, postscale_factor, 
 
 
 def allgather(backend, value, name):
-    return evaluate(backend, hvd.allgather(tf.constant(value, name=name)))
+    tensor, name = _named(value, name)
+    return evaluate(backend, hvd.allgather(tensor, name=name))
 
 
 def broadcast(backend, value, root_rank, name):
-    return evaluate(backend, hvd.broadcast(tf.constant(value, name=name), root_rank))
+    tensor, name = _named(value, name)
+    return evaluate(backend, hvd.broadcast(tensor, root_rank, name=name))
 
 
 def reducescatter(backend, value, name, op):
-    return evaluate(backend, hvd.reducescatter(tf.constant(value, name=name), op=op))
+    tensor, name = _named(value, name)
+    return evaluate(backend, hvd.reducescatter(tensor, op=op, name=name))
 
 
 def average(backend, values, device):
     with tf.device(device):
-        return allreduce(backend, values, "metrics", None, 1.0, 1.0, hvd.Average, none)
+        return evaluate(backend, hvd.allreduce(tf.constant(values, name="metrics"), op=hvd.Average))
 
 
 # ---- variables ----

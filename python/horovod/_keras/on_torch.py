@@ -1,56 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keras 3 on PyTorch: gradients are PyTorch's tensors, reduced in place by horovod.torch."""
 
+from collections.abc import Callable
+
 import torch
 
 import horovod.torch as hvd
-from horovod._keras.plain import (  # noqa: F401
-    before_variables,
-    broadcast_global_variables,
-    chunks_of,
-    compute_gradients,
-    evaluate,
-    factors_of,
-    is_variable,
-    key,
-    make_aggregation,
-    members_of,
-    reduce_but_local,
-)
+from horovod._keras.plain import *  # noqa: F403
+from horovod._keras.plain import key
+from horovod.common.reduction import Reduction, chunks_of
+from horovod.torch.private import disable_compile
 
 basics = hvd
 none = hvd.Compression.none
 
 
-def make_reducer(
-    name,
-    device_dense,
-    device_sparse,
-    compression,
-    sparse_as_dense,
-    op,
-    gradient_predivide_factor,
-    groups,
-    process_set,
-):
-    prescale, postscale = factors_of(op == hvd.Average, gradient_predivide_factor)
+def make_reducer(how: Reduction) -> Callable:
+    prescale, postscale = how.scale_factors()
+    compression = how.compression
 
     # Not for torch.compile: a compiled step goes around it.
-    @torch._dynamo.disable
+    @disable_compile
     def allreduce_grads(grads, variables=None, use_generic_names=False):
         results = list(grads)
-        if not process_set.included() or process_set.size() == 1:
+        if not how.process_set.included() or how.process_set.size() == 1:
             return results
         pending = []
-        for chunk in chunks_of(results, variables, groups):
+        for chunk in chunks_of(results, variables, how.groups, key):
             pairs = [compression.compress(results[index].contiguous()) for index in chunk]
             handle = hvd.grouped_allreduce_async_(
                 [tensor for tensor, _ in pairs],
-                name=f"{name}.{chunk[0]}",
-                op=op,
+                name=f"{how.name}.{chunk[0]}",
+                op=how.op,
                 prescale_factor=prescale,
                 postscale_factor=postscale,
-                process_set=process_set,
+                process_set=how.process_set,
             )
             pending.append((handle, chunk, pairs))
         for handle, chunk, pairs in pending:
@@ -102,18 +86,6 @@ def average(backend, values, device):
 
 def read(backend, value):
     return float(getattr(value, "value", value))
-
-
-def assign(backend, variable, number):
-    """False if it is no variable."""
-    if not is_variable(variable):
-        return False
-    variable.assign(number)
-    return True
-
-
-def copy(target, source):
-    target.assign(source.value)
 
 
 def broadcast_state(backend, variables, root_rank, device):

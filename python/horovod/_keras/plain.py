@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the bridges to PyTorch and JAX have in common: no graphs, no sessions, Keras 3 only."""
 
-from horovod.common.util import split_list
-
 
 def key(variable):
     return id(variable)
@@ -10,25 +8,6 @@ def key(variable):
 
 def is_variable(variable):
     return hasattr(variable, "assign") and hasattr(variable, "value")
-
-
-def factors_of(is_average, gradient_predivide_factor):
-    """(factor before, factor after) the sum over the ranks."""
-    if not is_average:
-        return 1.0, 1.0
-    return 1.0 / gradient_predivide_factor, gradient_predivide_factor
-
-
-def chunks_of(grads, variables, groups):
-    """Lists of indices of gradients that travel together; None has none."""
-    present = [index for index, grad in enumerate(grads) if grad is not None]
-    if groups is None:
-        return [[index] for index in present]
-    if isinstance(groups, int):
-        return [chunk for chunk in split_list(present, groups) if chunk]
-    index_of = {key(variables[index]): index for index in present}
-    chunks = [[index_of.pop(key(v)) for v in group if key(v) in index_of] for group in groups]
-    return [chunk for chunk in chunks if chunk] + [[index] for index in index_of.values()]
 
 
 def reduce_but_local(grads, variables, local_keys, reduce, process_set, is_scaled):
@@ -42,6 +21,15 @@ def reduce_but_local(grads, variables, local_keys, reduce, process_set, is_scale
     for index, result in zip(shared, reduced, strict=True):
         results[index] = result
     return results
+
+
+def not_reduced(grads, variables, is_idempotent):
+    """Indices of the gradients that are still to be reduced: nothing else reduces them here."""
+    return list(range(len(grads)))
+
+
+def mark(grads, variables):
+    return grads
 
 
 def make_aggregation(settings):
@@ -75,3 +63,15 @@ def broadcast_global_variables(backend, root_rank):
         "hvd.broadcast_global_variables() is for graphs of TensorFlow 1. Please use "
         "`hvd.callbacks.BroadcastGlobalVariablesCallback` instead."
     )
+
+
+def assign(backend, variable, number):
+    """False if it is no variable."""
+    if not is_variable(variable):
+        return False
+    variable.assign(number)
+    return True
+
+
+def copy(target, source):
+    target.assign(source.value)

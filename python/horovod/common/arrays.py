@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives on NumPy arrays, for bindings that have nothing better than the host's memory.
 
-Each call waits for its result. Errors are those of the native module: ValueError for what can't be
-submitted, native.StatusError for what failed.
+Each call waits for its result. A call that fails or is interrupted leaves nothing behind: arrays of
+operations that go on stay alive until those have ended.
 """
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
+from horovod.common.handles import Handles, group_names
 from horovod.common.library import native
 
 DTYPES = {
@@ -28,74 +32,173 @@ NO_SCALES = (1.0, 1.0)
 class _Capsule:
     """What NumPy wants of somebody who offers memory by DLPack."""
 
-    def __init__(self, capsule):
+    def __init__(self, capsule: Any) -> None:
         self._capsule = capsule
 
-    def __dlpack__(self, **unused):
+    def __dlpack__(self, **unused: Any) -> Any:
         return self._capsule
 
-    def __dlpack_device__(self):
+    def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
 
 
-def _code(array):
+def _view(array: np.ndarray) -> tuple:
     name = array.dtype.name
     if name not in DTYPES:
         raise ValueError(f"Horovod does not move arrays of type {name}.")
-    return DTYPES[name]
+    return (array.ctypes.data, DTYPES[name], array.shape)
 
 
-def _view(array):
-    return (array.ctypes.data, _code(array), array.shape)
-
-
-def _memory(array):
+def dense(array: Any) -> np.ndarray:
+    """The array itself if the core can read it where it lies, else a copy that it can."""
+    dtype = np.asanyarray(array).dtype
+    if not dtype.isnative:
+        dtype = dtype.newbyteorder("=")
     # A scalar may come as a NumPy scalar, which has no address to write to.
-    return np.require(array, requirements=["C", "A"]).reshape(np.shape(array))
+    return np.require(array, dtype, requirements=["C", "A"]).reshape(np.shape(array))
 
 
-def group_name(name, index, count):
-    return name if count == 1 else f"{name}_{index + 1}of{count}"
-
-
-def same_shape(kind, arrays, name, op=native.SUM, scales=NO_SCALES, root=0, process_set_id=0):
-    """allreduce or broadcast: new arrays, each like the one that went in."""
-    inputs = [_memory(array) for array in arrays]
-    outputs = [np.empty_like(array) for array in inputs]
-    if len(inputs) == 1:
-        views = (_view(inputs[0]), _view(outputs[0]))
-        handle = native.submit(kind, name, process_set_id, op, *scales, root, *views, None, 0)
-    else:
-        names = [group_name(name, index, len(inputs)) for index in range(len(inputs))]
-        sides = ([_view(array) for array in side] for side in (inputs, outputs))
-        handle = native.submit_group(kind, names, process_set_id, op, *scales, *sides, 0)
-    native.finish(handle)
-    return outputs
-
-
-def _take(handle, dtype):
+def _take(handle: int, dtype: np.dtype) -> np.ndarray:
     """A result whose length was not known before, copied out of the library."""
     # DLPack in NumPy knows no bfloat16: the same bits as integers.
     code = native.UINT16 if dtype.name == "bfloat16" else DTYPES[dtype.name]
-    return np.array(np.from_dlpack(_Capsule(native.result(handle, 0, code)))).view(dtype)
+    capsule: Any = _Capsule(native.result(handle, 0, code))
+    return np.array(np.from_dlpack(capsule)).view(dtype)
 
 
-def by_rows(kind, arrays, name, op=native.SUM, scales=NO_SCALES, splits=None, process_set_id=0):
-    """allgather, alltoall or reducescatter: (new arrays, rows received from each rank)."""
-    inputs = [_memory(array) for array in arrays]
-    handles = [
-        native.submit(
-            *(kind, group_name(name, index, len(inputs)), process_set_id, op, *scales, 0),
-            *(_view(array), None, splits, 0),
-        )
-        for index, array in enumerate(inputs)
-    ]
-    outputs, received = [], np.zeros(0, dtype=np.int32)
-    for handle, array in zip(handles, inputs, strict=True):
-        native.wait(handle)
-        outputs.append(_take(handle, array.dtype))
-        if kind == native.ALLTOALL:
+def _names(name: str | None, count: int) -> Sequence[str | None]:
+    return [name] if count == 1 else group_names("", name, count) or [None] * count
+
+
+class Arrays(Handles):
+    """The collectives, and the handles of those that are running."""
+
+    __slots__ = ()
+
+    def start_same_shape(
+        self,
+        kind: int,
+        inputs: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray],
+        name: str | None,
+        op: int = native.SUM,
+        scales: tuple[float, float] = NO_SCALES,
+        root: int = 0,
+        process_set_id: int = 0,
+        finish: Callable[[Any], Any] | None = None,
+    ) -> int:
+        """Start an allreduce or broadcast of dense arrays.
+
+        The result is the list `outputs`, or what `finish` makes of it.
+        """
+        entry = (None if finish is None else lambda _: finish(outputs), inputs, outputs)
+        views, places = list(map(_view, inputs)), list(map(_view, outputs))
+        if len(inputs) == 1:
+            return self.start(
+                *(kind, name, process_set_id, op, *scales, root),
+                *(views[0], places[0], None, 0, entry),
+            )
+        names = group_names("", name, len(inputs))
+        return self.start_group(kind, names, process_set_id, op, *scales, views, places, 0, entry)
+
+    def same_shape(
+        self,
+        kind: int,
+        arrays: Sequence[Any],
+        name: str | None,
+        op: int = native.SUM,
+        scales: tuple[float, float] = NO_SCALES,
+        root: int = 0,
+        process_set_id: int = 0,
+    ) -> list[np.ndarray]:
+        """allreduce or broadcast: new arrays, each like the one that went in."""
+        inputs = [dense(array) for array in arrays]
+        outputs = [np.empty_like(array) for array in inputs]
+        if kind == native.ALLREDUCE or len(inputs) == 1:
+            handle = self.start_same_shape(
+                kind, inputs, outputs, name, op, scales, root, process_set_id
+            )
+            return self.wait_for([handle])[0]
+        # One by one: a group has no root.
+        handles: list[int] = []
+        try:
+            for index, full in enumerate(_names(name, len(inputs))):
+                one = slice(index, index + 1)
+                handle = self.start_same_shape(
+                    kind, inputs[one], outputs[one], full, op, scales, root, process_set_id
+                )
+                handles.append(handle)
+        except BaseException:
+            self.abandon(handles)
+            raise
+        return [results[0] for results in self.wait_for(handles)]
+
+    def start_by_rows(
+        self,
+        kind: int,
+        array: np.ndarray,
+        name: str | None,
+        op: int = native.SUM,
+        scales: tuple[float, float] = NO_SCALES,
+        splits: list[int] | None = None,
+        process_set_id: int = 0,
+        finish: Callable[[Any, Any], Any] = lambda output, received: (output, received),
+    ) -> int:
+        """Start an allgather, alltoall or reducescatter of a dense array.
+
+        The result is (new array, rows received from each rank), or what `finish` makes of them.
+        """
+
+        def take(handle: int) -> Any:
+            output = _take(handle, array.dtype)
+            if kind != native.ALLTOALL:
+                return finish(output, [])
             count = native.process_set_size(process_set_id)
-            received = np.array(native.result_splits(handle, 0, count), dtype=np.int32)
-        native.release(handle)
-    return outputs, received
+            return finish(output, native.result_splits(handle, 0, count))
+
+        return self.start(
+            *(kind, name, process_set_id, op, *scales, 0),
+            *(_view(array), None, splits, 0, (take, array)),
+        )
+
+    def by_rows(
+        self,
+        kind: int,
+        arrays: Sequence[Any],
+        name: str | None,
+        op: int = native.SUM,
+        scales: tuple[float, float] = NO_SCALES,
+        splits: list[int] | None = None,
+        process_set_id: int = 0,
+    ) -> tuple[list[np.ndarray], np.ndarray]:
+        """allgather, alltoall or reducescatter: (new arrays, rows received from each rank)."""
+        inputs = [dense(array) for array in arrays]
+        handles: list[int] = []
+        try:
+            for array, full in zip(inputs, _names(name, len(inputs)), strict=True):
+                handles.append(
+                    self.start_by_rows(kind, array, full, op, scales, splits, process_set_id)
+                )
+        except BaseException:
+            self.abandon(handles)
+            raise
+        results = self.wait_for(handles)
+        received = results[-1][1] if results else []
+        return [output for output, _ in results], np.array(received, dtype=np.int32)
+
+    def without_tensor(self, kind: int, process_set_id: int = 0) -> int:
+        """join or barrier: the rank that joined last, or 0."""
+        finish = native.result_rank if kind == native.JOIN else lambda handle: 0
+        handle = self.start(
+            *(kind, None, process_set_id, native.SUM, *NO_SCALES, 0),
+            *(None, None, None, 0, (finish,)),
+        )
+        return self.wait_for([handle])[0]
+
+    def wait_for(self, handles: list[int]) -> list:
+        """The results of all; if one fails, nobody waits for the others."""
+        try:
+            return [self.synchronize(handle) for handle in handles]
+        except BaseException:
+            self.abandon(handles)
+            raise

@@ -3,11 +3,21 @@
 
 import atexit
 import ctypes
+import json
 import os
+import sys
+from collections.abc import Iterable
+from typing import Any
 
-from horovod.common import ending, util
+from horovod.common import handles as _handles
+from horovod.common import metrics as _metrics
 from horovod.common import process_sets as _process_sets
+from horovod.common import stacks as _stacks
+from horovod.common import util
+from horovod.common.exceptions import WorkerRemovedExit
 from horovod.common.library import load_ctypes, native
+
+native.set_place_hook(_stacks.place_if_only_waiting)
 
 
 # Stands for mpi4py's module in annotations. Importing that one would initialise MPI, which is not
@@ -16,6 +26,11 @@ class MPI:
     class Comm: ...
 
 
+class _StoppedError(ValueError):
+    """There is no table of process sets: Horovod is not running, or not any more."""
+
+
+_ELASTIC_TRIES = 10
 _NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
 
 
@@ -42,7 +57,7 @@ class HorovodBasics:
     HOROVOD_PROCESS_SET_ERROR_SHUTDOWN = -5
     HOROVOD_PROCESS_SET_ERROR_EXISTING_SET = -6
 
-    def __init__(self, pkg_path, *args):
+    def __init__(self, pkg_path: str, *args: Any) -> None:
         self._pkg_path = pkg_path
 
     @property
@@ -52,7 +67,9 @@ class HorovodBasics:
 
     # ---- life ----
 
-    def init(self, comm=None, process_sets=None):
+    def init(
+        self, comm: Any = None, process_sets: str | Iterable[_process_sets.ProcessSet] | None = None
+    ) -> None:
         """Start Horovod. Blocks until all ranks are there.
 
         comm: None, or a list of world ranks that form the job, or an mpi4py communicator.
@@ -61,25 +78,32 @@ class HorovodBasics:
         if isinstance(process_sets, str) and process_sets.lower() == "dynamic":
             os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
             process_sets = None
-        process_sets = list(process_sets) if process_sets is not None else []
+        sets_given: Any = [] if process_sets is None else process_sets
+        process_sets = list(sets_given)
         ranks, world = self._read_comm(comm)
         if world is None and any(ps.ranks is None for ps in process_sets):
             raise NotImplementedError(
                 "Horovod process sets can be defined by MPI communicators only when Horovod is "
                 "initialized with an MPI communicator."
             )
+        _stacks.announce()
+        _stacks.watch_exceptions()
         atexit.register(self.shutdown)
-        atexit.register(ending.let_others_go_first)
-        ending.watch()
         try:
             if not native.is_initialized():
+                if os.environ.get("HOROVOD_ELASTIC") == "1" and world is None:
+                    self._init_elastic(ranks, process_sets)
+                    return
                 sets = self._distinct_sets(process_sets)
                 if world is None:
                     native.init(ranks, sets)
                 else:
                     comms = [world] + [ps.mpi_comm for ps in process_sets if ps.ranks is None]
                     native.init(ranks, sets, self._comm_bytes(comms), len(comms))
+                _handles.begin_life()
         except (RuntimeError, ValueError) as error:
+            if getattr(error, "status", None) == native.ERR_REMOVED:
+                raise WorkerRemovedExit(str(error)) from error
             raise ValueError(
                 "Horovod initialization failed. Please check log messages above for a more "
                 f"descriptive error. Cause: {error}"
@@ -89,10 +113,53 @@ class HorovodBasics:
             _process_sets.global_process_set.mpi_comm = world
         try:
             _process_sets._init_process_sets(process_sets)
-        except ValueError as error:
-            # A peer may shut down before we have read the table.
-            if "Horovod has not been initialized properly" not in str(error):
-                raise
+        except _StoppedError:
+            pass  # a peer may shut down before we have read the table
+        self._serve_metrics()
+
+    def _serve_metrics(self) -> None:
+        """Only if the environment asks for it; a job must not fail for its metrics."""
+        try:
+            _metrics.serve(self.metrics, native.rank(), native.local_rank())
+        except (OSError, ValueError, OverflowError) as error:
+            print(f"Horovod's metrics can't be served: {error}", file=sys.stderr)
+
+    def _init_at(self, place: tuple[int, ...], address: str, key: bytes) -> None:
+        """Start Horovod where the caller knows rank, size, place and the address of a store.
+
+        place: rank, size, local_rank, local_size, cross_rank, cross_size.
+        """
+        _stacks.announce()
+        atexit.register(self.shutdown)
+        native.init_at(*place, address, key)
+        _handles.begin_life()
+        _process_sets._setup(self)
+        _process_sets._init_process_sets([])
+
+    def _init_elastic(self, ranks, process_sets):
+        """Enter a generation of an elastic job; the number of ranks is known only afterwards.
+
+        A worker may be lost before all ranks have registered the process sets: then the next
+        generation is tried.
+        """
+        os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
+        _process_sets._setup(self)
+        for tries_left in reversed(range(_ELASTIC_TRIES)):
+            native.init(ranks, [])
+            _handles.begin_life()
+            try:
+                _process_sets._add_fitting(process_sets)
+                break
+            except (RuntimeError, _StoppedError):
+                self.shutdown()
+                if not tries_left:
+                    raise
+        self._write_place()
+
+    def _write_place(self):
+        """Scripts read their rank in the environment; it may be another in each generation."""
+        for name in ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size"):
+            os.environ[f"HOROVOD_{name.upper()}"] = str(getattr(self, name)())
 
     @staticmethod
     def _distinct_sets(process_sets):
@@ -130,22 +197,51 @@ class HorovodBasics:
 
         return b"".join(ctypes.string_at(MPI._addressof(c), MPI._sizeof(c)) for c in comms)
 
-    def shutdown(self):
+    def shutdown(self) -> None:
         """Stop Horovod on all ranks; operations that are still pending fail."""
-        native.shutdown()
+        _handles.end_life(native.shutdown)
 
-    def is_initialized(self):
+    def is_initialized(self) -> bool:
+        """Has init() been called in this process, and shutdown() not since?"""
         return native.is_initialized()
+
+    def snapshot(self) -> dict:
+        """What this rank is doing, as a dict; see docs/snapshot.md.
+
+        Works at any time and from any thread, also before init() and when the job is stuck or
+        broken, and changes nothing.
+        """
+        return json.loads(native.snapshot())
+
+    def metrics(self) -> dict:
+        """What this rank has measured since init(), as a dict; see docs/metrics.md.
+
+        Ops and bytes, how long tensors waited and ran, steps, which ranks it waited for; on rank 0
+        also the steps of all ranks and which of them are slow.
+        """
+        measured = json.loads(native.metrics())
+        times = os.times()
+        measured["cpu_s"] = times.user + times.system
+        return measured
+
+    def advise(self) -> str:
+        """One paragraph: what bounds the training step, and what to change.
+
+        Rank 0 knows most: it also sees whether another rank holds the job up.
+        """
+        return _metrics.advise(self.metrics())
 
     # ---- timeline ----
 
-    def start_timeline(self, file_path, mark_cycles=False):
+    def start_timeline(self, file_path: str | os.PathLike, mark_cycles: bool = False) -> None:
+        """Start to write a trace for chrome://tracing; needs HOROVOD_TIMELINE at init."""
         try:
             native.timeline_start(os.fspath(file_path), bool(mark_cycles))
         except RuntimeError as error:
             raise ValueError(str(error)) from error
 
-    def stop_timeline(self):
+    def stop_timeline(self) -> None:
+        """Close the trace file."""
         try:
             native.timeline_stop()
         except RuntimeError as error:
@@ -153,43 +249,50 @@ class HorovodBasics:
 
     # ---- who am I ----
 
-    def size(self):
+    def size(self) -> int:
+        """Number of ranks in the job."""
         value = native.size()
         if value < 0:
             raise ValueError(_NOT_INITIALIZED)
         return value
 
-    def local_size(self):
+    def local_size(self) -> int:
+        """Number of ranks on this machine."""
         value = native.local_size()
         if value < 0:
             raise ValueError(_NOT_INITIALIZED)
         return value
 
-    def cross_size(self):
+    def cross_size(self) -> int:
+        """Number of machines that have a rank with our local rank."""
         value = native.cross_size()
         if value < 0:
             raise ValueError(_NOT_INITIALIZED)
         return value
 
-    def rank(self):
+    def rank(self) -> int:
+        """The number of this process among all, from 0."""
         value = native.rank()
         if value < 0:
             raise ValueError(_NOT_INITIALIZED)
         return value
 
-    def local_rank(self):
+    def local_rank(self) -> int:
+        """The number of this process among those on its machine, from 0."""
         value = native.local_rank()
         if value < 0:
             raise ValueError(_NOT_INITIALIZED)
         return value
 
-    def cross_rank(self):
+    def cross_rank(self) -> int:
+        """The number of this machine among those that have a rank with our local rank."""
         value = native.cross_rank()
         if value < 0:
             raise ValueError(_NOT_INITIALIZED)
         return value
 
-    def is_homogeneous(self):
+    def is_homogeneous(self) -> bool:
+        """Has every machine the same number of ranks?"""
         value = native.is_homogeneous()
         if value < 0:
             raise ValueError(_NOT_INITIALIZED)
@@ -197,36 +300,46 @@ class HorovodBasics:
 
     # ---- what this build can do ----
 
-    def mpi_threads_supported(self):
+    def mpi_threads_supported(self) -> bool:
+        """Does MPI allow calls from several threads at once? ValueError without MPI."""
         if not self.mpi_enabled():
             raise ValueError("Horovod MPI is not enabled; please make sure it's installed and on.")
         return bool(load_ctypes().horovod_mpi_threads_supported())
 
-    def mpi_enabled(self):
+    def mpi_enabled(self) -> bool:
+        """Is MPI in use in this job?"""
         return bool(load_ctypes().horovod_mpi_enabled())
 
-    def mpi_built(self):
+    def mpi_built(self) -> bool:
+        """Can this build use MPI?"""
         return bool(native.feature("mpi"))
 
-    def gloo_enabled(self):
+    def gloo_enabled(self) -> bool:
+        """Is the built-in transport in use in this job?"""
         return bool(load_ctypes().horovod_gloo_enabled())
 
-    def gloo_built(self):
+    def gloo_built(self) -> bool:
+        """Does this build have its own transport, which stands for Gloo?"""
         return bool(native.feature("gloo"))
 
-    def nccl_built(self):
+    def nccl_built(self) -> int:
+        """The version of NCCL that this build can use, as a number; 0 without."""
         return int(native.feature("nccl"))
 
-    def ddl_built(self):
+    def ddl_built(self) -> bool:
+        """Can this build use DDL?"""
         return bool(native.feature("ddl"))
 
-    def ccl_built(self):
+    def ccl_built(self) -> bool:
+        """Can this build use oneCCL?"""
         return bool(native.feature("ccl"))
 
-    def cuda_built(self):
+    def cuda_built(self) -> bool:
+        """Can this build use CUDA?"""
         return bool(native.feature("cuda"))
 
-    def rocm_built(self):
+    def rocm_built(self) -> bool:
+        """Can this build use ROCm?"""
         return bool(native.feature("rocm"))
 
     # ---- process sets ----
@@ -242,8 +355,8 @@ class HorovodBasics:
         try:
             native.process_set_remove(process_set_id)
         except ValueError as error:
-            if "does not exist" in str(error):
-                return None
+            if getattr(error, "status", None) == native.ERR_INVALID:
+                return None  # no such set
             raise
         except RuntimeError as error:
             raise ValueError(self._set_error(error)) from error
@@ -271,7 +384,7 @@ class HorovodBasics:
         try:
             return native.process_sets()
         except RuntimeError as error:
-            raise ValueError(
+            raise _StoppedError(
                 f"Horovod has not been initialized properly or is shutting down: {error}"
             ) from error
 

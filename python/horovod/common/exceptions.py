@@ -8,6 +8,11 @@ class HorovodInternalError(RuntimeError):
     Elastic training catches it, goes back to the last committed state and starts anew.
     """
 
+    @property
+    def status(self) -> int | None:
+        """The hvd_status_t of what failed; None if it does not come from the core."""
+        return getattr(self.args[0] if self.args else None, "status", None)
+
 
 class HostsUpdatedInterrupt(RuntimeError):
     """The set of hosts has changed; raised between steps of elastic training.
@@ -18,6 +23,22 @@ class HostsUpdatedInterrupt(RuntimeError):
     def __init__(self, skip_sync):
         super().__init__()
         self.skip_sync = skip_sync
+
+
+class WorkerRemovedExit(SystemExit):
+    """This worker is not a member of the elastic job any more: hvd.init() ends it, with code 0.
+
+    Raised on workers of a host that was removed, after hvd.elastic.leave(), and in spare workers
+    when the job is over. Nobody catches SystemExit by mistake, and the interpreter exits in good
+    order.
+    """
+
+    def __init__(self, reason=""):
+        super().__init__(0)
+        self.reason = reason
+
+    def __str__(self):
+        return f"This worker was removed from the elastic job: {self.reason}"
 
 
 def get_version_mismatch_message(name, version, installed_version):

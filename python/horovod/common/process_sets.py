@@ -5,9 +5,14 @@ The objects are shared by all frameworks. Ranks are always global ones; results 
 ordered by the rank within the set.
 """
 
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+from horovod.common.library import native
 from horovod.common.util import is_iterable
 
-_basics = None
+_basics: Any = None
 
 
 # Stands for mpi4py's module in annotations, so that it need not be there, and MPI not initialised.
@@ -22,11 +27,11 @@ class ProcessSet:
     or `hvd.add_process_set()`.
     """
 
-    process_set_id = None
-    ranks = None
-    mpi_comm = None
+    process_set_id: int | None = None
+    ranks: list[int] | None = None
+    mpi_comm: Any = None
 
-    def __init__(self, ranks_or_comm):
+    def __init__(self, ranks_or_comm: Any) -> None:
         if is_iterable(ranks_or_comm):
             ranks = sorted(ranks_or_comm)
             if any(not isinstance(rank, int) for rank in ranks):
@@ -54,19 +59,19 @@ class ProcessSet:
     def _invalidate(self):
         self.process_set_id = None
 
-    def size(self):
+    def size(self) -> int | None:
         """Number of ranks in the set, or None while it is not registered."""
         if self.process_set_id is None:
             return None
         return _basics._process_set_size(self.process_set_id)
 
-    def rank(self):
+    def rank(self) -> int | None:
         """This process's rank within the set, or None while it is not registered."""
         if self.process_set_id is None:
             return None
         return _basics._process_set_rank(self.process_set_id)
 
-    def included(self):
+    def included(self) -> bool | None:
         """Is this process a member? None while the ranks are not known."""
         if self.ranks is None:
             return None
@@ -98,6 +103,35 @@ def _setup(basics):
     _basics = basics
 
 
+# Of an elastic job: the sets that init() was given, which each generation registers again, and all
+# that have an id.
+_given: list[ProcessSet] = []
+_registered: "weakref.WeakSet[ProcessSet]" = weakref.WeakSet()
+
+
+def _add_fitting(process_sets):
+    """In an elastic job: register the sets whose ranks all exist in this generation.
+
+    The others have no id, on any rank, until the world is large enough again. Sets that were added
+    by add_process_set() are forgotten: a worker that has just come does not know them.
+    """
+    _given[:] = process_sets
+    for process_set in list(_registered):
+        process_set._invalidate()
+    _registered.clear()
+    global_process_set.ranks = world = list(_basics._get_process_set_ids_and_ranks()[0])
+    ids_of = {tuple(world): 0, (): 0}
+    for process_set in process_sets:
+        ranks = tuple(process_set.ranks)
+        process_set._invalidate()
+        if ranks and ranks[-1] >= len(world):
+            continue
+        if ranks not in ids_of:
+            ids_of[ranks] = native.process_set_add(list(ranks))
+        process_set.process_set_id = ids_of[ranks]
+        _registered.add(process_set)
+
+
 def _init_process_sets(process_set_list):
     """Give ids to the sets that init registered; the one that came twice is refused."""
     ids_of = {tuple(r): i for i, r in _basics._get_process_set_ids_and_ranks().items()}
@@ -125,8 +159,12 @@ def _init_process_sets(process_set_list):
         )
 
 
-def add_process_set(process_set):
+def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
     """Register a set after init. Every rank of the world calls it, in the same order."""
+    return _add(process_set)
+
+
+def _add(process_set):
     if not isinstance(process_set, ProcessSet) and is_iterable(process_set):
         process_set = ProcessSet(process_set)
     if process_set.ranks is None:
@@ -135,10 +173,11 @@ def add_process_set(process_set):
             "Please build it from a list of ranks."
         )
     process_set.process_set_id = _basics._add_process_set_impl(process_set.ranks)
+    _registered.add(process_set)
     return process_set
 
 
-def remove_process_set(process_set):
+def remove_process_set(process_set: ProcessSet) -> bool:
     """Forget a set. Every rank of the world calls it. False if there was nothing to remove."""
     if process_set.process_set_id is None or process_set is global_process_set:
         return False

@@ -9,25 +9,36 @@ import subprocess
 import sys
 import sysconfig
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from horovod.common.exceptions import HorovodVersionMismatchError, get_version_mismatch_message
 
 EXTENSIONS = ["tensorflow", "torch", "mxnet"]
 
 
-def get_ext_suffix():
+def get_ext_suffix() -> str:
     """File name ending of compiled Python modules."""
     return sysconfig.get_config_var("EXT_SUFFIX") or ".so"
 
 
-def get_extension_full_path(pkg_path, *args):
+def get_extension_full_path(pkg_path: str, *args: str) -> str:
     assert len(args) >= 1
     directory = os.path.join(os.path.dirname(pkg_path), *args[:-1])
     return os.path.join(directory, args[-1] + get_ext_suffix())
 
 
-def check_extension(ext_name, ext_env_var, pkg_path, *args):
+def missing_framework(package: str, title: str, pip: str, error: ImportError) -> ImportError:
+    """The error to raise if a framework can't be imported, with the command that installs it."""
+    return ModuleNotFoundError(
+        f"{package} needs {title} ({error}). Install it for this Python: "
+        f"{sys.executable} -m pip install {pip}",
+        name=error.name,
+    )
+
+
+def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: Any) -> None:
     """Nothing is compiled per framework any more: the one native module serves all of them."""
     try:
         from horovod import _native  # noqa: F401
@@ -41,12 +52,13 @@ def check_extension(ext_name, ext_env_var, pkg_path, *args):
 def _cache(f):
     cache = {}
 
-    def wrapper(*args, **kwargs):
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         key = (args, frozenset(kwargs.items()))
         if key not in cache:
             cache[key] = f(*args, **kwargs)
         return cache[key]
 
+    wrapper.__name__, wrapper.__doc__ = f.__name__, f.__doc__
     return wrapper
 
 
@@ -81,12 +93,14 @@ def _check_extension_lambda(ext_base_name, fn, fn_desc, verbose):
 
 
 @_cache
-def extension_available(ext_base_name, verbose=False):
+def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
+    """Does horovod.<ext_base_name> load? Tried in a process of its own."""
     return _check_extension_lambda(ext_base_name, lambda module: True, "built", verbose) or False
 
 
 @_cache
-def gpu_available(ext_base_name, verbose=False):
+def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
+    """Has the framework of horovod.<ext_base_name> a GPU? Asked in a process of its own."""
     if ext_base_name == "torch":
         function = _torch_has_gpu
     else:
@@ -111,27 +125,27 @@ def _built(name):
 
 
 @_cache
-def mpi_built(verbose=False):
+def mpi_built(verbose: bool = False) -> bool:
     return bool(_built("mpi"))
 
 
 @_cache
-def gloo_built(verbose=False):
+def gloo_built(verbose: bool = False) -> bool:
     return bool(_built("gloo"))
 
 
 @_cache
-def nccl_built(verbose=False):
+def nccl_built(verbose: bool = False) -> int:
     return _built("nccl")
 
 
 @_cache
-def ddl_built(verbose=False):
+def ddl_built(verbose: bool = False) -> bool:
     return bool(_built("ddl"))
 
 
 @_cache
-def ccl_built(verbose=False):
+def ccl_built(verbose: bool = False) -> bool:
     return bool(_built("ccl"))
 
 
@@ -154,10 +168,13 @@ def env(**kwargs):
                 os.environ[name] = value
 
 
-def get_average_backwards_compatibility_fun(reduce_ops):
+def get_average_backwards_compatibility_fun(
+    reduce_ops: Any,
+) -> Callable[[int | None, bool | None], int]:
     """The function that turns the old argument `average` into `op`."""
 
-    def impl(op, average):
+    def impl(op: int | None, average: bool | None) -> int:
+        """`op`, or what the older argument `average` says; Average without either."""
         if op is not None:
             if average is not None:
                 raise ValueError(
@@ -175,11 +192,12 @@ def get_average_backwards_compatibility_fun(reduce_ops):
     return impl
 
 
-def num_rank_is_power_2(num_rank):
+def num_rank_is_power_2(num_rank: int) -> bool:
+    """Is the number a power of two?"""
     return num_rank != 0 and (num_rank & (num_rank - 1)) == 0
 
 
-def split_list(l, n):  # noqa: E741
+def split_list(l: list, n: int) -> list[list]:  # noqa: E741
     """n runs of nearly equal length, in order; the first ones are longer."""
     length, rest = divmod(len(l), n)
     starts = [i * length + min(i, rest) for i in range(n + 1)]
@@ -195,7 +213,7 @@ def _metadata():
         return {}
 
 
-def check_installed_version(name, version, exception=None):
+def check_installed_version(name: str, version: str, exception: Exception | None = None) -> None:
     """Compare with metadata.json, if there is one and it names this framework.
 
     Nothing here depends on a framework's version, so the file that we ship names none.
@@ -209,7 +227,8 @@ def check_installed_version(name, version, exception=None):
         raise HorovodVersionMismatchError(name, version, installed_version) from exception
 
 
-def is_iterable(x):
+def is_iterable(x: Any) -> bool:
+    """Can one loop over it?"""
     try:
         iter(x)
     except TypeError:
@@ -218,7 +237,8 @@ def is_iterable(x):
 
 
 @_cache
-def is_version_greater_equal_than(ver, target):
+def is_version_greater_equal_than(ver: str, target: str) -> bool:
+    """Compare two versions; the second is major.minor.patch."""
     from packaging import version
 
     if not isinstance(ver, str) or not isinstance(target, str):

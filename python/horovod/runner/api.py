@@ -5,6 +5,8 @@ import os
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
 from horovod.runner.launcher import find_horovodrun, run_launcher
@@ -23,7 +25,14 @@ class RankError(RuntimeError):
     Attributes: rank, host, exit_code, traceback (text, as the rank would have printed it).
     """
 
-    def __init__(self, message, rank=None, host=None, exit_code=None, traceback=None):
+    def __init__(
+        self,
+        message: str,
+        rank: int | None = None,
+        host: str | None = None,
+        exit_code: int | None = None,
+        traceback: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.rank = rank
         self.host = host
@@ -41,36 +50,36 @@ def _renamed(old_name, old, new_name, new):
 
 
 def run(
-    func,
-    args=(),
-    kwargs=None,
-    num_proc=1,
-    min_num_proc=None,
-    max_num_proc=None,
-    slots=None,
-    reset_limit=None,
-    cooldown_range=None,
-    hosts=None,
-    hostfile=None,
-    host_discovery_script=None,
-    start_timeout=None,
-    ssh_port=None,
-    ssh_identity_file=None,
-    disable_cache=None,
-    output_filename=None,
-    verbose=None,
-    use_gloo=None,
-    use_mpi=None,
-    mpi_args=None,
-    network_interface=None,
-    network_interfaces=None,
-    executable=None,
-    np=None,
-    min_np=None,
-    max_np=None,
+    func: Callable,
+    args: Sequence = (),
+    kwargs: dict[str, Any] | None = None,
+    num_proc: int = 1,
+    min_num_proc: int | None = None,
+    max_num_proc: int | None = None,
+    slots: int | None = None,
+    reset_limit: int | None = None,
+    cooldown_range: Any = None,
+    hosts: str | None = None,
+    hostfile: str | None = None,
+    host_discovery_script: str | None = None,
+    start_timeout: int | None = None,
+    ssh_port: int | None = None,
+    ssh_identity_file: str | None = None,
+    disable_cache: bool | None = None,
+    output_filename: str | None = None,
+    verbose: int | None = None,
+    use_gloo: bool | None = None,
+    use_mpi: bool | None = None,
+    mpi_args: str | None = None,
+    network_interface: str | None = None,
+    network_interfaces: str | Sequence[str] | None = None,
+    executable: str | None = None,
+    np: int | None = None,
+    min_np: int | None = None,
+    max_np: int | None = None,
     *,
-    env=None,
-):
+    env: dict[str, str] | None = None,
+) -> list:
     """Run func(*args, **kwargs) on num_proc ranks and return their results as a list, by rank.
 
     The ranks are started by the launcher `horovodrun`, and most arguments are its options.
@@ -78,6 +87,10 @@ def run(
     is pickled by value where it must be (notebooks, `__main__`), so no `if __name__ == '__main__'`
     is needed, and any thread may call. If a rank fails, the others are ended and RankError, a
     RuntimeError, says which it was, with its traceback.
+
+    With `min_num_proc` or `host_discovery_script` the job is elastic (docs/elastic.md): it goes on
+    when ranks are lost, and the results are those of the first `min_num_proc` ranks that were there
+    in the end.
     """
     num_proc = _renamed("np", np, "num_proc", num_proc)
     min_num_proc = _renamed("min_np", min_np, "min_num_proc", min_num_proc)
@@ -133,7 +146,7 @@ def run(
     return _run(command, (func, tuple(args), dict(kwargs or {})), count, executable, env)
 
 
-def _run(command, call, count, executable, env):
+def _run(command, call, count, executable, env, stdout=None, stderr=None):
     import cloudpickle
 
     from horovod.runner.run_task import pack
@@ -144,13 +157,19 @@ def _run(command, call, count, executable, env):
         box.put(CALL, pack({"path": path}, cloudpickle.dumps(call)))
         if "--mpi" not in command:
             command = [*command, "--run-func-folder", folder]
-        command += [executable or sys.executable, "-m", "horovod.runner.run_task", folder]
+        if not isinstance(executable, list):
+            executable = [executable or sys.executable]
+        command += [*executable, "-m", "horovod.runner.run_task", folder]
         environment = dict(os.environ if env is None else env)
-        code, tail = run_launcher(command, environment)
+        code, tail = run_launcher(command, environment, stdout, stderr)
         return _collect(box, count, code, tail)
 
 
 def _collect(box, count, code, tail):
+    """The results by rank, or an exception.
+
+    A job that succeeded may have lost workers on the way, if it was elastic.
+    """
     import cloudpickle
 
     from horovod.runner.run_task import unpack
@@ -161,13 +180,13 @@ def _collect(box, count, code, tail):
         if blob is not None:
             answers[rank] = unpack(blob)
     failed = [rank for rank, (plain, _) in answers.items() if plain["status"] != "ok"]
-    if failed:
+    if failed and code != 0:
         first = min(failed, key=lambda rank: answers[rank][0]["time"])
         _raise(first, *answers[first])
     if code != 0:
         told = "\n".join(tail)
         raise RankError(f"horovodrun ended with exit code {code}.\n{told}", exit_code=code)
-    missing = [rank for rank in range(count) if rank not in answers]
+    missing = [rank for rank in range(count) if rank not in answers or rank in failed]
     if missing:
         raise RankError(f"No result came from rank {', '.join(map(str, missing))}.")
     return [cloudpickle.loads(answers[rank][1]) for rank in range(count)]

@@ -8,13 +8,16 @@ import os
 import shlex
 import signal
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 
+from horovod.runner import slot_task
 from horovod.runner.common.util import env as env_util
 from horovod.runner.common.util import hosts as hosts_util
 from horovod.runner.common.util import safe_shell_exec
+from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts  # noqa: F401
 from horovod.runner.http.http_server import RendezvousServer
 from horovod.runner.launcher import find_horovodrun, run_launcher
 from horovod.runner.util import network, threads
@@ -47,6 +50,12 @@ def _pad_rank(rank, size):
 
 def _mkdir_p(path):
     Path(path).mkdir(parents=True, exist_ok=True)
+
+
+SLOT_NAMES = (
+    "HOROVOD_HOSTNAME",
+    *(f"HOROVOD_{a}{b}" for a in ("", "LOCAL_", "CROSS_") for b in ("RANK", "SIZE")),
+)
 
 
 def create_slot_env_vars(slot_info):
@@ -86,17 +95,28 @@ def get_run_command(command, server_ip, nics, port, elastic=False):
 
 
 def _slot_info_to_command_fn(run_command, env):
-    """The command of a slot as one line: env, slot, forwarded and run variables, command.
+    """The command of a slot as one line: the slot's and the run's variables, the command.
 
-    The job's key is never among them: it comes by the environment itself.
+    These are numbers, names of hosts and addresses. Neither the job's key nor anything of `env` is
+    among them: every user of the machine can read a command line.
     """
-    forwarded = {name: env[name] for name in env if env_util.is_exportable(name)}
 
     def command_of(slot_info):
-        slot = _assignments(create_slot_env_vars(slot_info))
-        return f"env {slot} {_assignments(forwarded)} {run_command}"
+        return f"env {_assignments(create_slot_env_vars(slot_info))} {run_command}"
 
     return command_of
+
+
+def _environment_to_hand_over(env, run_variables):
+    """What of the caller's environment the ranks get; a rank's place comes by its line."""
+    told = {"HOROVOD_KEY", *run_variables, *SLOT_NAMES}
+    return {n: v for n, v in env.items() if env_util.is_exportable(n) and n not in told}
+
+
+def _open_output(path):
+    """A file that only we can read: what programs print may be secret. Links are not followed."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8")
 
 
 def _exec_command_fn(settings):
@@ -114,7 +134,7 @@ def _exec_command_fn(settings):
             folder = Path(settings.output_filename)
             folder = folder / f"rank.{_pad_rank(slot_info.rank, settings.num_proc)}"
             _mkdir_p(folder)
-            files = [(folder / name).open("w", encoding="utf-8") for name in ("stdout", "stderr")]
+            files = [_open_output(folder / name) for name in ("stdout", "stderr")]
             stdout = MultiFile([sys.stdout, files[0]])
             stderr = MultiFile([sys.stderr, files[1]])
         try:
@@ -148,7 +168,8 @@ def register_shutdown_event():
 def launch_gloo(command, exec_command, settings, nics, env, server_ip):
     """Serve a rendezvous and start every slot by exec_command(line, slot, events) in a thread.
 
-    What exec_command starts must inherit os.environ, in which the job's key is, or be given it.
+    What exec_command starts must inherit os.environ, in which the job's key is, or be given it:
+    with the key it gets `env` out of the rendezvous (slot_task.py) and then becomes the command.
     """
     if settings.output_filename:
         _mkdir_p(settings.output_filename)
@@ -160,7 +181,12 @@ def launch_gloo(command, exec_command, settings, nics, env, server_ip):
     port = server.start()
     try:
         server.init(slots)
-        line_of = _slot_info_to_command_fn(get_run_command(command, server_ip, nics, port), env)
+        run_variables = create_run_env_vars(server_ip, nics, port)
+        handed_over = slot_task.pack(_environment_to_hand_over(env or {}, run_variables))
+        if not server.put(slot_task.SCOPE, slot_task.NAME, handed_over):
+            raise ValueError("the environment is too large to be handed over")
+        words = [sys.executable, "-m", "horovod.runner.slot_task", *command]
+        line_of = _slot_info_to_command_fn(get_run_command(words, server_ip, nics, port), env)
         stop = register_shutdown_event()
         results = _run_slots(slots, line_of, exec_command, stop)
     finally:
@@ -196,7 +222,12 @@ def _restore(handlers):
 
 def launcher_options(settings, nics):
     """The options of horovodrun that say what these settings say."""
-    options = ["-np", str(settings.num_proc), "-H", settings.hosts]
+    return ["-np", str(settings.num_proc), "-H", settings.hosts, *_common_options(settings, nics)]
+
+
+def _common_options(settings, nics=None):
+    options = []
+    nics = nics or settings.nics
     for name, value in (
         ("--ssh-port", settings.ssh_port),
         ("--ssh-identity-file", settings.ssh_identity_file),
@@ -220,15 +251,103 @@ def gloo_run(settings, nics, env, server_ip, command):
         raise RuntimeError("\n".join(tail[-4:]) or f"horovodrun ended with exit code {code}")
 
 
-def _create_elastic_worker_fn(exec_command, run_command, env, event):
-    raise NotImplementedError("elastic jobs are started by horovodrun: --min-np, --max-np")
+# ---- elastic jobs ----
 
 
-def gloo_run_elastic(settings, env, command_or_func, executable):
-    raise NotImplementedError("elastic jobs are started by horovodrun: --min-np, --max-np")
+class _DiscoveryFile:
+    """Lets the launcher use a HostDiscovery of the caller's: a thread writes down what it finds.
+
+    `command` prints that. The caller's class may be anything, and lives in this process.
+    """
+
+    PERIOD_S = 1.0
+
+    def __init__(self, discovery):
+        self._discovery = discovery
+        self._folder = tempfile.TemporaryDirectory(prefix="horovod-discovery-")
+        self._path = Path(self._folder.name) / "hosts"
+        self._is_over = threading.Event()
+        self._write()  # a discovery that fails at once is an error of the caller's
+        script = Path(self._folder.name) / "discover"
+        script.write_text(f"#!/bin/sh\nexec cat {shlex.quote(str(self._path))}\n")
+        script.chmod(0o700)
+        self.command = str(script)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _write(self):
+        found = self._discovery.find_available_hosts_and_slots()
+        new = self._path.with_suffix(".new")
+        new.write_text("".join(f"{host}:{slots}\n" for host, slots in found.items()))
+        new.replace(self._path)
+
+    def _run(self):
+        while not self._is_over.wait(self.PERIOD_S):
+            try:
+                self._write()
+            except Exception as error:
+                sys.stderr.write(f"Finding hosts failed, will try again: {error}\n")
+
+    def close(self):
+        self._is_over.set()
+        self._thread.join()
+        self._folder.cleanup()
+
+
+def _elastic_options(settings):
+    options = []
+    for name, value in (
+        ("-np", settings.num_proc or settings.min_num_proc),
+        ("--min-np", settings.min_num_proc),
+        ("--max-np", settings.max_num_proc),
+        ("--elastic-timeout", settings.elastic_timeout),
+        ("--reset-limit", settings.reset_limit),
+    ):
+        if value is not None:
+            options += [name, str(value)]
+    if settings.cooldown_range:
+        options += ["--blacklist-cooldown-range", *map(str, settings.cooldown_range)]
+    return options
+
+
+def gloo_run_elastic(settings, env, command_or_func, executable=None):
+    """Run a command (a list of words), or a function, as an elastic job by horovodrun.
+
+    settings: ElasticSettings; its `discovery` may be any HostDiscovery. A function's results are
+    returned as horovod.run() does. RuntimeError if the job fails.
+    """
+    from horovod.runner.api import _run
+
+    found = _DiscoveryFile(settings.discovery)
+    try:
+        line = [find_horovodrun(), "--gloo", *_elastic_options(settings)]
+        line += ["--host-discovery-script", found.command, *_common_options(settings)]
+        environment = dict(os.environ if env is None else env)
+        if callable(command_or_func):
+            call = (command_or_func, (), {})
+            return _run(line, call, settings.min_num_proc, executable, environment)
+        code, tail = run_launcher([*line, *command_or_func], environment)
+    finally:
+        found.close()
+    if code != 0:
+        raise RuntimeError("\n".join(tail[-4:]) or f"horovodrun ended with exit code {code}")
+    return None
 
 
 def launch_gloo_elastic(
     command_or_func, exec_command, settings, env, get_common_interfaces, rendezvous, executable
 ):
-    raise NotImplementedError("elastic jobs are started by horovodrun: --min-np, --max-np")
+    """As gloo_run_elastic(): horovodrun starts the ranks, and is their rendezvous."""
+    return gloo_run_elastic(settings, env, command_or_func, executable)
+
+
+def _create_elastic_worker_fn(exec_command, run_command, env, event):
+    raise NotImplementedError(
+        "horovodrun starts the workers of elastic jobs; give a function of your own to "
+        "horovod.runner.elastic.driver.ElasticDriver.start()"
+    )
+
+
+def _get_min_start_hosts(settings):
+    """How many hosts there must be for a job to start: interfaces are never compared."""
+    return 1

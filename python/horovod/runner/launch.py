@@ -11,8 +11,12 @@ import sys
 import warnings
 
 from horovod.common.util import gloo_built, mpi_built
+from horovod.runner import options
+from horovod.runner.api import run
 from horovod.runner.common.util import config_parser, hosts, secret, settings, timeout
-from horovod.runner.gloo_run import gloo_run
+from horovod.runner.elastic import discovery
+from horovod.runner.elastic.settings import ElasticSettings
+from horovod.runner.gloo_run import gloo_run, gloo_run_elastic
 from horovod.runner.js_run import is_jsrun_installed, js_run
 from horovod.runner.launcher import find_horovodrun, run_launcher
 from horovod.runner.mpi_run import mpi_run
@@ -22,7 +26,6 @@ CACHE_FOLDER = os.path.join(os.path.expanduser("~"), ".horovod")
 CACHE_STALENESS_THRESHOLD_MINUTES = 60
 SSH_ATTEMPTS = 5
 SSH_CONNECT_TIMEOUT_S = 10
-START_TIMEOUT_S = 30
 
 GLOO_NOT_BUILT = (
     "Gloo support has not been built.  If this is not expected, ensure CMake is installed and "
@@ -136,146 +139,87 @@ def make_check_build_action(np_arg):
 # ---- options ----
 
 
-def _add_general(parser):
+_TYPES = {"int": int, "float": float, "text": str, "level": str, "pair": int}
+
+
+def _action(row, flag, given):
+    """How argparse stores the option: keyword arguments of add_argument()."""
+    if row["option_type"] == "names":
+        return {"action": make_nic_action(deprecated=flag["single"])}
+    if flag["sense"] != "value":
+        value = flag["sense"] == "on"
+        if flag["instead"]:
+            return {"action": make_deprecated_bool_action(given, value, flag["instead"])}
+        return {"action": make_override_bool_action(given, value)}
+    if row["option_type"] == "flag":
+        return {"action": "store_true"}
+    known = {"type": _TYPES[row["option_type"]], "metavar": row["metavar"]}
+    if row["option_type"] == "pair":
+        return {**known, "nargs": 2, "metavar": tuple(row["metavar"].split())}
+    if row["choices"]:
+        known["choices"] = row["choices"]
+    return {**known, "action": make_override_action(given)}
+
+
+class _Groups:
+    """Groups of a parser by title, and groups whose options refuse each other."""
+
+    def __init__(self, parser):
+        self._parser = parser
+        self._titled = {}
+        self._exclusive = {}
+
+    def of(self, row):
+        title = f"{row['group'].lower()} arguments"
+        if title not in self._titled:
+            self._titled[title] = self._parser.add_argument_group(title)
+        word = row["exclusive"] or (row["id"] if options.is_switch(row) else None)
+        if word is None:
+            return self._titled[title]
+        if word not in self._exclusive:
+            self._exclusive[word] = self._titled[title].add_mutually_exclusive_group()
+        return self._exclusive[word]
+
+
+def _add_option(group, row, flag, given):
+    text = argparse.SUPPRESS if flag["hidden"] else flag["help"].replace("%", "%%")
+    names = flag["names"]
+    return group.add_argument(*names, dest=row["dest"], help=text, **_action(row, flag, given))
+
+
+def _make_parser(given):
     import horovod
 
+    parser = argparse.ArgumentParser(prog="horovodrun", description="Horovod Runner")
     parser.add_argument("-v", "--version", action="version", version=horovod.__version__)
-    np_arg = parser.add_argument(
-        "-np", "--num-proc", dest="num_proc", type=int, required=not lsf.LSFUtils.using_lsf()
-    )
-    parser.add_argument("-cb", "--check-build", action=make_check_build_action(np_arg))
-    parser.add_argument("--disable-cache", action="store_true")
-    parser.add_argument("--start-timeout", type=int)
-    parser.add_argument("--network-interfaces", dest="nics", action=make_nic_action())
-    parser.add_argument("--network-interface", dest="nics", action=make_nic_action(True))
-    parser.add_argument("--output-filename")
-    parser.add_argument("--verbose", action="store_true")
     parser.add_argument("command", nargs=argparse.REMAINDER)
-    parser.add_argument("--config-file")
-    group = parser.add_argument_group("SSH arguments")
-    group.add_argument("-p", "--ssh-port", type=int)
-    group.add_argument("-i", "--ssh-identity-file")
+    groups = _Groups(parser)
+    np_arg = None
+    for row in options.of_parser():
+        if row["dest"] == "check_build":
+            names = row["flags"][0]["names"]
+            groups.of(row).add_argument(*names, action=make_check_build_action(np_arg))
+            continue
+        for flag in row["flags"]:
+            option = _add_option(groups.of(row), row, flag, given)
+            if row["dest"] == "num_proc":
+                np_arg = option
+                np_arg.required = not lsf.LSFUtils.using_lsf()
+    return parser
 
 
-def _add_switch(group, given, name, is_negative_hidden=False):
-    pair = group.add_mutually_exclusive_group()
-    pair.add_argument(f"--{name}", action=make_override_true_action(given))
-    pair.add_argument(
-        f"--no-{name}",
-        dest=name.replace("-", "_"),
-        action=make_override_false_action(given),
-        help=argparse.SUPPRESS if is_negative_hidden else None,
-    )
-
-
-def _add_values(group, given, kind, *names):
-    for name in names:
-        group.add_argument(f"--{name}", action=make_override_action(given), type=kind)
-
-
-def _add_tuning(parser, given):
-    group = parser.add_argument_group("tunable parameter arguments")
-    _add_values(group, given, int, "fusion-threshold-mb", "cache-capacity")
-    _add_values(group, given, float, "cycle-time-ms")
-    for name in ("hierarchical-allreduce", "hierarchical-allgather", "torus-allreduce"):
-        _add_switch(group, given, name)
-    group = parser.add_argument_group("autotune arguments")
-    _add_switch(group, given, "autotune", is_negative_hidden=True)
-    _add_values(group, given, str, "autotune-log-file")
-    _add_values(
-        group,
-        given,
-        int,
-        "autotune-warmup-samples",
-        "autotune-steps-per-sample",
-        "autotune-bayes-opt-max-samples",
-    )
-    _add_values(group, given, float, "autotune-gaussian-process-noise")
-
-
-def _add_elastic(parser):
-    group = parser.add_argument_group("elastic arguments")
-    group.add_argument("--min-np", "--min-num-proc", dest="min_num_proc", type=int)
-    group.add_argument("--max-np", "--max-num-proc", dest="max_num_proc", type=int)
-    group.add_argument("--slots-per-host", dest="slots", type=int)
-    group.add_argument("--elastic-timeout", type=int)
-    group.add_argument("--reset-limit", type=int)
-    group.add_argument("--blacklist-cooldown-range", dest="cooldown_range", type=int, nargs=2)
-
-
-def _add_watching(parser, given):
-    group = parser.add_argument_group("timeline arguments")
-    _add_values(group, given, str, "timeline-filename")
-    _add_switch(group, given, "timeline-mark-cycles", is_negative_hidden=True)
-    group = parser.add_argument_group("stall check arguments")
-    pair = group.add_mutually_exclusive_group()
-    pair.add_argument("--no-stall-check", action=make_override_true_action(given))
-    pair.add_argument(
-        "--stall-check",
-        dest="no_stall_check",
-        action=make_override_false_action(given),
-        help=argparse.SUPPRESS,
-    )
-    _add_values(
-        group, given, int, "stall-check-warning-time-seconds", "stall-check-shutdown-time-seconds"
-    )
-
-
-def _add_libraries(parser, given):
-    group = parser.add_argument_group("library arguments")
-    _add_switch(group, given, "mpi-threads-disable", is_negative_hidden=True)
-    group.add_argument("--mpi-args")
-    group.add_argument("--tcp", dest="tcp_flag", action="store_true")
-    group.add_argument("--binding-args")
-    _add_values(group, given, int, "num-nccl-streams", "thread-affinity", "gloo-timeout-seconds")
-
-
-def _add_logging(parser, given):
-    group = parser.add_argument_group("logging arguments")
-    group.add_argument(
-        "--log-level", action=make_override_action(given), choices=config_parser.LOG_LEVELS
-    )
-    times = group.add_mutually_exclusive_group()
-    on, off = make_override_true_action(given), make_override_false_action(given)
-    dest = "log_with_timestamp"
-    times.add_argument("--log-with-timestamp", dest=dest, action=on, help=argparse.SUPPRESS)
-    times.add_argument("--log-without-timestamp", dest=dest, action=off)
-    for name, value, better in (
-        ("--log-hide-timestamp", False, "--log-without-timestamp"),
-        ("--no-log-hide-timestamp", True, "--log-with-timestamp"),
-    ):
-        action = make_deprecated_bool_action(given, value, better)
-        times.add_argument(name, dest=dest, action=action, help=argparse.SUPPRESS)
-    times.add_argument(
-        "-prefix-timestamp",
-        "--prefix-output-with-timestamp",
-        dest="prefix_output_with_timestamp",
-        action="store_true",
-    )
-
-
-def _add_hosts(parser, given):
-    group = parser.add_argument_group("host arguments").add_mutually_exclusive_group()
-    group.add_argument("-H", "--hosts", dest="hosts")
-    group.add_argument("-hostfile", "--hostfile", dest="hostfile")
-    group.add_argument("--host-discovery-script", action=make_override_action(given))
-    group = parser.add_argument_group("controller arguments").add_mutually_exclusive_group()
-    for name in ("gloo", "mpi", "jsrun"):
-        group.add_argument(f"--{name}", dest=f"use_{name}", action="store_true")
+def default_args():
+    """Every option by its name, as it is when nobody gives it."""
+    parser = _make_parser(set())
+    names = {action.dest for action in parser._actions} - {"help", "version"}
+    options = {name: parser.get_default(name) for name in sorted(names)}
+    return {**options, "num_proc": 1, "command": None, "run_func": None, "executable": None}
 
 
 def parse_args(argv=None):
     """The options of horovodrun, from sys.argv unless given, with its config file applied."""
     given = set()
-    parser = argparse.ArgumentParser(prog="horovodrun", description="Horovod Runner")
-    _add_general(parser)
-    _add_tuning(parser, given)
-    _add_elastic(parser)
-    _add_watching(parser, given)
-    _add_libraries(parser, given)
-    _add_logging(parser, given)
-    _add_hosts(parser, given)
-    args = parser.parse_args(argv)
+    args = _make_parser(given).parse_args(argv)
     if args.config_file:
         content = config_parser.read_config_file(args.config_file)
         config_parser.set_args_from_config(args, content, given)
@@ -348,7 +292,8 @@ def _hosts_of(args):
 
 
 def _settings_of(args):
-    seconds = args.start_timeout or int(os.environ.get("HOROVOD_START_TIMEOUT", START_TIMEOUT_S))
+    row = options.by_name("HOROVOD_START_TIMEOUT")
+    seconds = args.start_timeout or int(os.environ.get(row["name"], row["default"]))
     limit = timeout.Timeout(seconds, "Timed out waiting for {activity}.")
     return settings.Settings(
         hosts=_hosts_of(args),
@@ -383,17 +328,69 @@ def _launch_job(args, settings, nics, command):
 
 def _run_static(args):
     """Run args.command to its end on hosts that do not change; RuntimeError if a rank fails."""
-    if args.run_func is not None:
-        raise NotImplementedError("to run a function, call horovod.run()")
     _launch_job(args, _settings_of(args), args.nics, args.command)
 
 
+def _discovery_of(args):
+    if args.host_discovery_script:
+        return discovery.HostDiscoveryScript(args.host_discovery_script, args.slots)
+    names, slots = hosts.parse_hosts_and_slots(_hosts_of(args))
+    return discovery.FixedHosts({name: slots[name] for name in names})
+
+
 def _run_elastic(args):
-    raise NotImplementedError("elastic jobs are started by horovodrun: --min-np, --max-np")
+    """Run args.command as an elastic job; RuntimeError if it fails."""
+    plan = ElasticSettings(
+        discovery=_discovery_of(args),
+        min_num_proc=args.min_num_proc or args.num_proc,
+        max_num_proc=args.max_num_proc,
+        elastic_timeout=args.elastic_timeout,
+        reset_limit=args.reset_limit,
+        cooldown_range=args.cooldown_range,
+        num_proc=args.num_proc,
+        verbose=2 if args.verbose else 0,
+        ssh_port=args.ssh_port,
+        ssh_identity_file=args.ssh_identity_file,
+        output_filename=args.output_filename,
+        nics=args.nics,
+        prefix_output_with_timestamp=args.prefix_output_with_timestamp,
+    )
+    env = config_parser.set_env_from_args(dict(os.environ), args)
+    gloo_run_elastic(plan, env, args.command)
+
+
+def _run_function(args):
+    """Run args.run_func() on all ranks; returns their results, by rank."""
+    return run(
+        args.run_func,
+        num_proc=args.num_proc,
+        min_num_proc=args.min_num_proc,
+        max_num_proc=args.max_num_proc,
+        slots=args.slots,
+        reset_limit=args.reset_limit,
+        cooldown_range=args.cooldown_range,
+        hosts=args.hosts,
+        hostfile=args.hostfile,
+        host_discovery_script=args.host_discovery_script,
+        start_timeout=args.start_timeout,
+        ssh_port=args.ssh_port,
+        ssh_identity_file=args.ssh_identity_file,
+        disable_cache=args.disable_cache,
+        output_filename=args.output_filename,
+        verbose=args.verbose,
+        use_gloo=args.use_gloo,
+        use_mpi=args.use_mpi,
+        mpi_args=args.mpi_args,
+        network_interfaces=sorted(args.nics) if args.nics else None,
+        executable=args.executable,
+        env=config_parser.set_env_from_args(dict(os.environ), args),
+    )
 
 
 def _run(args):
     """Run a job as parse_args() read it."""
+    if args.run_func is not None:
+        return _run_function(args)
     return _run_elastic(args) if _is_elastic(args) else _run_static(args)
 
 

@@ -13,6 +13,7 @@ import traceback
 
 import cloudpickle
 
+from horovod.common.exceptions import WorkerRemovedExit
 from horovod.runner.mailbox import CALL, MailboxError, mailbox_of_rank
 
 RANK_NAMES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -73,7 +74,6 @@ def _call(blob):
 
 
 def main(folder):
-    rank = current_rank()
     box = mailbox_of_rank(folder)
     blob = box.get(CALL)
     if blob is None:
@@ -81,14 +81,16 @@ def main(folder):
     try:
         result = _call(blob)
         answer = pack({"status": "ok"}, cloudpickle.dumps(result))
+    except WorkerRemovedExit:
+        return 0  # it has left an elastic job, which goes on without it
     except BaseException as error:
         code, answer = _failure(error)
-        box.put(f"result.{rank}", answer)
+        box.put(f"result.{current_rank()}", answer)
         sys.stderr.write(f"User function raise error: {error}\n")
         traceback.print_exc()
         sys.stderr.flush()
         return code
-    box.put(f"result.{rank}", answer)
+    box.put(f"result.{current_rank()}", answer)  # in an elastic job the rank may have changed
     return 0
 
 

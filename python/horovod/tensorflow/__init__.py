@@ -21,12 +21,16 @@ from horovod.common.util import (
     check_installed_version,
     gpu_available,
     is_version_greater_equal_than,
+    missing_framework,
     split_list,
 )
 
 check_extension("horovod.tensorflow", "HOROVOD_WITH_TENSORFLOW", __file__, "mpi_lib")
 
-import tensorflow as tf  # noqa: E402
+try:
+    import tensorflow as tf  # noqa: E402
+except ModuleNotFoundError as error:
+    raise missing_framework("horovod.tensorflow", "TensorFlow", "tensorflow", error) from error
 
 check_installed_version("tensorflow", tf.__version__)
 
@@ -68,6 +72,7 @@ from horovod.tensorflow.mpi_ops import (  # noqa: E402
     _grouped_allreduce,
     _grouped_reducescatter,
     _reducescatter,
+    advise,
     allgather,
     alltoall,
     barrier,
@@ -91,6 +96,7 @@ from horovod.tensorflow.mpi_ops import (  # noqa: E402
     local_rank_op,
     local_size,
     local_size_op,
+    metrics,
     mpi_built,
     mpi_enabled,
     mpi_threads_supported,
@@ -102,6 +108,7 @@ from horovod.tensorflow.mpi_ops import (  # noqa: E402
     shutdown,
     size,
     size_op,
+    snapshot,
     start_timeline,
     stop_timeline,
 )

@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Elastic training with TensorFlow: state that survives lost and added workers."""
 
-import functools
+import contextlib
 
 import tensorflow as tf
 
-from horovod.common.elastic import ObjectState, run_fn
+from horovod._keras import build_optimizer, rate_variables
+from horovod.common.elastic import (  # noqa: F401 - leave is public
+    ObjectState,
+    QuickCheck,
+    given_process_sets,
+    leave,
+    make_run,
+    sync_root,
+)
 from horovod.common.exceptions import HorovodInternalError
 from horovod.tensorflow.functions import (
     broadcast_object,
@@ -18,25 +26,24 @@ from horovod.tensorflow.util import tf_variable
 _IS_TF2 = True
 
 
-def run(func):
-    """Decorates a training function func(state, ...): it starts anew when workers change."""
+# InternalError is what functions compiled by XLA make of a lost peer, AbortedError what a
+# collective raises after another rank has shut down.
+_FAILURES = (tf.errors.UnknownError, tf.errors.InternalError, tf.errors.AbortedError)
 
-    @functools.wraps(func)
-    def wrapper(state, *args, **kwargs):
-        try:
-            return func(state, *args, **kwargs)
-        except (tf.errors.UnknownError, tf.errors.InternalError) as error:
-            # A lost peer; InternalError is what functions compiled by XLA make of it.
-            if "Horovod" in error.message:
-                raise HorovodInternalError(error) from error
-            raise
 
-    return run_fn(wrapper, _reset)
+def _as_failure(error):
+    """The HorovodInternalError for what TensorFlow raises when a collective fails; else None."""
+    if isinstance(error, _FAILURES) and "Horovod" in error.message:
+        return HorovodInternalError(error)
+    return None
 
 
 def _reset():
     shutdown()
-    init()
+    init(process_sets=given_process_sets())
+
+
+run = make_run(_reset, _as_failure, __name__)
 
 
 def _default_session():
@@ -57,29 +64,19 @@ def _optimizer_variables(optimizer):
 
 
 def _broadcast_model(model, optimizer, backend):
-    variables = list(model.variables) + list(_optimizer_variables(optimizer))
+    rates = rate_variables(optimizer) if _executing_eagerly() else []
+    variables = [*model.variables, *rates, *_optimizer_variables(optimizer)]
     if _executing_eagerly():
-        broadcast_variables(variables, root_rank=0)
+        broadcast_variables(variables, root_rank=sync_root())
         return
     session = backend.get_session() if backend is not None else tf.compat.v1.get_default_session()
-    session.run(broadcast_variables(variables, root_rank=0))
+    session.run(broadcast_variables(variables, root_rank=sync_root()))
 
 
-class TensorFlowKerasState(ObjectState):
-    """A Keras model, its optimizer, and any values given as keywords (`batch=0, epoch=0`)."""
+class _ModelState(QuickCheck, ObjectState):
+    """An ObjectState with something else to save: subclasses have _save_model, _load_model."""
 
-    def __init__(self, model, optimizer=None, backend=None, **kwargs):
-        if not _model_built(model):
-            raise ValueError("Model must be built first. Run `model.build(input_shape)`.")
-        self.model = model
-        self.optimizer = optimizer or model.optimizer
-        self.backend = backend
-        self._save_model()
-        if not backend or _executing_eagerly():
-            bcast = broadcast_object
-        else:
-            bcast = broadcast_object_fn(session=backend.get_session())
-        super().__init__(bcast_object=bcast, get_rank=rank, **kwargs)
+    session = None
 
     def save(self):
         self._save_model()
@@ -89,10 +86,38 @@ class TensorFlowKerasState(ObjectState):
         self._load_model()
         super().restore()
 
+    def _bcast_from_root(self, value):
+        if sync_root() == 0:
+            return self._bcast_object(value)
+        return broadcast_object(value, sync_root(), session=self.session)
+
+
+class TensorFlowKerasState(_ModelState):
+    """A Keras model, its optimizer, and any values given as keywords (`batch=0, epoch=0`)."""
+
+    def __init__(self, model, optimizer=None, backend=None, **kwargs):
+        if not _model_built(model):
+            raise ValueError("Model must be built first. Run `model.build(input_shape)`.")
+        self.model = model
+        self.optimizer = optimizer or model.optimizer
+        self.backend = backend
+        self._build_optimizer()
+        self._save_model()
+        if not backend or _executing_eagerly():
+            bcast = broadcast_object
+        else:
+            bcast = broadcast_object_fn(session=backend.get_session())
+        super().__init__(bcast_object=bcast, get_rank=rank, **kwargs)
+
     def sync(self):
+        self._build_optimizer()
         _broadcast_model(self.model, self.optimizer, self.backend)
         self._save_model()
         super().sync()
+
+    def _build_optimizer(self):
+        if _executing_eagerly():
+            build_optimizer(self.optimizer, self.model)
 
     def _save_model(self):
         if _executing_eagerly():
@@ -111,45 +136,43 @@ class TensorFlowKerasState(ObjectState):
             return
         for variable, value in zip(self.model.variables, self._saved_model_state, strict=True):
             tf_variable(variable).assign(value)
-        # An optimizer makes its variables at the first step; those have nothing to go back to.
+        # Old optimizers make their variables at the first step; those have nothing to go back to.
         variables = _optimizer_variables(self.optimizer)
         for variable, value in zip(variables, self._saved_optimizer_state, strict=False):
             tf_variable(variable).assign(value)
 
 
-class TensorFlowState(ObjectState):
+class TensorFlowState(_ModelState):
     """Any variables, and values given as keywords."""
 
     def __init__(self, variables=None, session=None, **kwargs):
         self.variables = list(variables) if variables is not None else _global_variables()
         self.session = session or _default_session()
-        self._broadcast_op = None
+        self._broadcast_ops = {}  # by root, in graph mode
         if not _executing_eagerly():
-            self._broadcast_op = broadcast_variables(self.variables, root_rank=0)
+            self._broadcast_from(0)
         self._save_model()
         is_eager = _executing_eagerly()
         bcast = broadcast_object if is_eager else broadcast_object_fn(session=self.session)
         super().__init__(bcast_object=bcast, get_rank=rank, **kwargs)
 
-    def save(self):
-        self._save_model()
-        super().save()
-
-    def restore(self):
-        self._load_model()
-        super().restore()
-
     def sync(self):
-        if self._broadcast_op is not None:
-            self.session.run(self._broadcast_op)
+        if _executing_eagerly():
+            broadcast_variables(self.variables, root_rank=sync_root())
         else:
-            broadcast_variables(self.variables, root_rank=0)
+            self.session.run(self._broadcast_from(sync_root()))
         self._save_model()
         super().sync()
 
+    def _broadcast_from(self, root):
+        if root not in self._broadcast_ops:
+            with self.session.graph.as_default() if self.session else contextlib.nullcontext():
+                self._broadcast_ops[root] = broadcast_variables(self.variables, root_rank=root)
+        return self._broadcast_ops[root]
+
     def _save_model(self):
         if _executing_eagerly():
-            self._values = [tf_variable(v).numpy() for v in self.variables]
+            self._values = [tf.identity(tf_variable(v)) for v in self.variables]
         else:
             self._values = self.session.run(self.variables)
 

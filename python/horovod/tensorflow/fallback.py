@@ -7,21 +7,26 @@ program, which is the same on all ranks. Graphs of TensorFlow 1 have no such ord
 need as many inter-op threads as there are collectives that can start at once.
 """
 
-import itertools
-
 import numpy as np
 import tensorflow as tf
 
-from horovod.common import arrays
+from horovod.common.arrays import Arrays
 from horovod.common.library import native
-
-_counter = itertools.count()
 
 _ERRORS = {
     native.CLASS_PRECONDITION: tf.errors.FailedPreconditionError,
     native.CLASS_ABORTED: tf.errors.AbortedError,
     native.CLASS_UNKNOWN: tf.errors.UnknownError,
 }
+
+
+def _error_of(error):
+    """What TensorFlow calls a failure; the status says which."""
+    kind = _ERRORS.get(getattr(error, "status_class", None), tf.errors.UnknownError)
+    return kind(None, None, f"Horovod: {error}")
+
+
+_arrays = Arrays(_error_of)
 
 
 class _Attributes:
@@ -48,21 +53,17 @@ def _translated(function):
             return function(*args)
         except ValueError as error:
             raise tf.errors.InvalidArgumentError(None, None, str(error)) from error
-        except native.StatusError as error:
-            raise _ERRORS.get(error.status_class, tf.errors.UnknownError)(
-                None, None, f"Horovod: {error}"
-            ) from error
 
     return wrapper
 
 
 def _name(name, kind):
-    """In graphs the given name, made unique; eager ops are numbered alike on all ranks."""
+    """In graphs the given name, made unique in the graph, whatever else this rank has traced."""
     if name is None:
-        return f"Horovod{kind}"
+        name = f"Horovod{kind}"
     if tf.executing_eagerly():
         return name
-    return f"{name}.{next(_counter)}"
+    return tf.compat.v1.get_default_graph().unique_name(name)
 
 
 def _call(run, inputs, dtypes):
@@ -79,7 +80,7 @@ def _same_shape(kind, tensors, name, reduce_op, scales, root, process_set_id):
 
     @_translated
     def run(*inputs):
-        return arrays.same_shape(kind, inputs, name, reduce_op, scales, root, process_set_id)
+        return _arrays.same_shape(kind, inputs, name, reduce_op, scales, root, process_set_id)
 
     results = _call(run, tensors, dtypes)
     for result, tensor in zip(results, tensors, strict=True):
@@ -94,7 +95,7 @@ def _rows(kind, tensors, name, reduce_op, scales, splits, process_set_id):
 
     @_translated
     def run(rows_for, *inputs):
-        outputs, received = arrays.by_rows(
+        outputs, received = _arrays.by_rows(
             kind, inputs, name, reduce_op, scales, rows_for.tolist() or None, process_set_id
         )
         return [*outputs, received]
@@ -128,6 +129,19 @@ def _differentiable(op_name, tensors, attributes, compute):
     return run(*[tf.convert_to_tensor(tensor) for tensor in tensors])
 
 
+def _grouped(op_name, tensors, attributes, name, compute):
+    """The results of compute(inputs, name), under the name that the op has in this graph."""
+    name = _name(name, op_name.removeprefix("Horovod"))
+    return list(
+        _differentiable(op_name, tensors, attributes, lambda *inputs: compute(inputs, name))
+    )
+
+
+def _single(grouped, op_name):
+    """The op of that name, which is a group of one tensor."""
+    return lambda tensor, **options: grouped([tensor], op_name=op_name, **options)[0]
+
+
 _NO_SPLITS = np.zeros(0, dtype=np.int32)
 
 
@@ -136,13 +150,23 @@ def _scales(*factors):
     return tuple(float(np.float32(factor)) for factor in factors)
 
 
-def _reduction(reduce_op, prescale_factor, postscale_factor, process_set_id):
-    return {
+def _reduction(kind, op_name, tensors, name, reduce_op, factors, process_set_id):
+    """allreduce or reducescatter of a group, under its name in this graph."""
+    scales = _scales(*factors)
+    attributes = {
         "reduce_op": reduce_op,
-        "prescale_factor": prescale_factor,
-        "postscale_factor": postscale_factor,
+        "prescale_factor": factors[0],
+        "postscale_factor": factors[1],
         "process_set_id": process_set_id,
     }
+
+    def compute(inputs, name):
+        options = kind, inputs, name, reduce_op, scales
+        if kind == native.ALLREDUCE:
+            return _same_shape(*options, 0, process_set_id)
+        return _rows(*options, _NO_SPLITS, process_set_id)[0]
+
+    return _grouped(op_name, tensors, attributes, name, compute)
 
 
 def horovod_grouped_allreduce(
@@ -155,21 +179,11 @@ def horovod_grouped_allreduce(
     name=None,
     op_name="HorovodGroupedAllreduce",
 ):
-    name = _name(name, op_name.removeprefix("Horovod"))
-    scales = _scales(prescale_factor, postscale_factor)
-    results = _differentiable(
-        op_name,
-        tensors,
-        _reduction(reduce_op, prescale_factor, postscale_factor, process_set_id),
-        lambda *inputs: _same_shape(
-            native.ALLREDUCE, inputs, name, reduce_op, scales, 0, process_set_id
-        ),
-    )
-    return list(results)
+    kind, factors = native.ALLREDUCE, (prescale_factor, postscale_factor)
+    return _reduction(kind, op_name, tensors, name, reduce_op, factors, process_set_id)
 
 
-def horovod_allreduce(tensor, **options):
-    return horovod_grouped_allreduce([tensor], op_name="HorovodAllreduce", **options)[0]
+horovod_allreduce = _single(horovod_grouped_allreduce, "HorovodAllreduce")
 
 
 def horovod_grouped_allgather(
@@ -179,20 +193,18 @@ def horovod_grouped_allgather(
     name=None,
     op_name="HorovodGroupedAllgather",
 ):
-    name = _name(name, op_name.removeprefix("Horovod"))
-    results = _differentiable(
+    return _grouped(
         op_name,
         tensors,
         {"process_set_id": process_set_id},
-        lambda *inputs: _rows(
+        name,
+        lambda inputs, name: _rows(
             native.ALLGATHER, inputs, name, native.SUM, (1.0, 1.0), _NO_SPLITS, process_set_id
         )[0],
     )
-    return list(results)
 
 
-def horovod_allgather(tensor, **options):
-    return horovod_grouped_allgather([tensor], op_name="HorovodAllgather", **options)[0]
+horovod_allgather = _single(horovod_grouped_allgather, "HorovodAllgather")
 
 
 def horovod_broadcast(tensor, root_rank, ignore_name_scope=False, process_set_id=0, name=None):
@@ -217,21 +229,11 @@ def horovod_grouped_reducescatter(
     name=None,
     op_name="HorovodGroupedReducescatter",
 ):
-    name = _name(name, op_name.removeprefix("Horovod"))
-    scales = _scales(prescale_factor, postscale_factor)
-    results = _differentiable(
-        op_name,
-        tensors,
-        _reduction(reduce_op, prescale_factor, postscale_factor, process_set_id),
-        lambda *inputs: _rows(
-            native.REDUCESCATTER, inputs, name, reduce_op, scales, _NO_SPLITS, process_set_id
-        )[0],
-    )
-    return list(results)
+    kind, factors = native.REDUCESCATTER, (prescale_factor, postscale_factor)
+    return _reduction(kind, op_name, tensors, name, reduce_op, factors, process_set_id)
 
 
-def horovod_reducescatter(tensor, **options):
-    return horovod_grouped_reducescatter([tensor], op_name="HorovodReducescatter", **options)[0]
+horovod_reducescatter = _single(horovod_grouped_reducescatter, "HorovodReducescatter")
 
 
 def horovod_alltoall(tensor, splits, ignore_name_scope=False, process_set_id=0, name=None):
@@ -251,28 +253,19 @@ def horovod_alltoall(tensor, splits, ignore_name_scope=False, process_set_id=0, 
     return run(tf.convert_to_tensor(tensor))
 
 
-def _simple(kind, process_set_id, answer):
-    @_translated
-    def run():
-        handle = native.submit(
-            kind, None, process_set_id, native.SUM, 1.0, 1.0, 0, None, None, None, 0
-        )
-        native.wait(handle)
-        value = np.int32(answer(handle))
-        native.release(handle)
-        return value
-
+def _simple(kind, process_set_id):
+    run = _translated(lambda: np.int32(_arrays.without_tensor(kind, process_set_id)))
     result = tf.numpy_function(run, [], tf.int32)
     result.set_shape([])
     return result
 
 
 def horovod_join():
-    return _simple(native.JOIN, 0, native.result_rank)
+    return _simple(native.JOIN, 0)
 
 
 def horovod_barrier(process_set_id=0):
-    return _simple(native.BARRIER, process_set_id, lambda handle: 0)
+    return _simple(native.BARRIER, process_set_id)
 
 
 def _question(function):

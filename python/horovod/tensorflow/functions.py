@@ -2,12 +2,15 @@
 """Broadcasting variables and Python objects."""
 
 import io
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import cloudpickle
 import numpy as np
 import tensorflow as tf
 
-from horovod.common.process_sets import global_process_set
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.tensorflow import threads
 from horovod.tensorflow.mpi_ops import allgather, broadcast, broadcast_
 from horovod.tensorflow.util import _executing_eagerly, tf_variable
 
@@ -32,7 +35,12 @@ def _broadcast_inplace(variables, root_rank, process_set):
     ]
 
 
-def broadcast_variables(variables, root_rank, process_set=global_process_set, inplace=False):
+def broadcast_variables(
+    variables: Sequence,
+    root_rank: int,
+    process_set: ProcessSet = global_process_set,
+    inplace: bool = False,
+) -> Any:
     """Sets variables (TensorFlow's or Keras') on all ranks to their values on `root_rank`.
 
     In graph mode the result is an op that has to be run.
@@ -45,7 +53,7 @@ def broadcast_variables(variables, root_rank, process_set=global_process_set, in
     return None if _executing_eagerly() else tf.group(*updates)
 
 
-def broadcast_global_variables(root_rank):
+def broadcast_global_variables(root_rank: int) -> Any:
     """Graph mode: an op that broadcasts all global variables."""
     if _executing_eagerly():
         raise RuntimeError(
@@ -61,19 +69,21 @@ class BroadcastGlobalVariablesHook(_SessionRunHook):
     So all workers start from the same values, be they random or from a checkpoint.
     """
 
-    def __init__(self, root_rank, device=""):
+    def __init__(self, root_rank: int, device: str = "") -> None:
         super().__init__()
         self.root_rank = root_rank
         self.bcast_op = None
         self.device = device
 
-    def begin(self):
+    def begin(self) -> None:
+        """Make the op that broadcasts; called by the session."""
         graph = tf.compat.v1.get_default_graph()
         if self.bcast_op is None or self.bcast_op.graph != graph:
             with tf.device(self.device):
                 self.bcast_op = broadcast_global_variables(self.root_rank)
 
-    def after_create_session(self, session, coord):
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Broadcast; called by the session."""
         session.run(self.bcast_op)
 
 
@@ -107,10 +117,16 @@ def _is_root(root_rank):
     return rank() == root_rank
 
 
-def broadcast_object(obj, root_rank=0, session=None, name=None, process_set=global_process_set):
+def broadcast_object(
+    obj: Any,
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """A Python object of `root_rank`, on all ranks."""
     # The type's name would differ between ranks that hold different types.
-    name = name or "broadcast_object"
+    name = name or threads.named("broadcast_object")
     is_root = _is_root(root_rank)
     data = _dump(obj) if is_root else np.zeros(0, dtype=np.uint8)
     count = broadcast(
@@ -126,7 +142,12 @@ def broadcast_object(obj, root_rank=0, session=None, name=None, process_set=glob
     return obj if is_root else _load(received)
 
 
-def broadcast_object_fn(root_rank=0, session=None, name=None, process_set=global_process_set):
+def broadcast_object_fn(
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Callable[[Any], Any]:
     """Graph mode: a function obj -> obj whose ops are made only once."""
     name = name or "broadcast_object_fn"
     count_in = tf.compat.v1.placeholder(tf.int64, [1])
@@ -147,9 +168,14 @@ def broadcast_object_fn(root_rank=0, session=None, name=None, process_set=global
     return _bcast
 
 
-def allgather_object(obj, session=None, name=None, process_set=global_process_set):
+def allgather_object(
+    obj: Any,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list:
     """The objects of all ranks as a list, by rank in the set."""
-    name = name or "allgather_object"
+    name = name or threads.named("allgather_object")
     data = _dump(obj)
     sizes = allgather(
         tf.constant([data.size], dtype=tf.int64), name=name + ".sz", process_set=process_set

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums gradients over several backward passes before they travel (graphs of TensorFlow 1)."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import tensorflow as tf
 
-from horovod.common.process_sets import global_process_set
-from horovod.tensorflow.gradient_aggregation_eager import densify, reduce_but_local
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.tensorflow.gradient_aggregation_eager import _Aggregation, densify
 from horovod.tensorflow.util import tf_variable, variable_key
 
 _IS_TF2 = True
@@ -18,7 +21,7 @@ def get_not_none_from_list(tensor_list):
     return [t for t in tensor_list if t is not None]
 
 
-class LocalGradientAggregationHelper:
+class LocalGradientAggregationHelper(_Aggregation):
     """Keeps running sums in local variables of the graph."""
 
     _OPTIMIZER_TYPE_KERAS = "optimizer_type_keras"
@@ -26,34 +29,27 @@ class LocalGradientAggregationHelper:
 
     def __init__(
         self,
-        backward_passes_per_step,
-        allreduce_func,
-        sparse_as_dense,
-        average_aggregated_gradients,
-        rank,
-        optimizer_type,
-        process_set=global_process_set,
-        scale_local_gradients=True,
-        name="",
-    ):
-        if backward_passes_per_step <= 0:
-            raise ValueError("backward_passes_per_step must be > 0")
-        self._allreduce_grads = allreduce_func
-        self.backward_passes_per_step = backward_passes_per_step
-        self.sparse_as_dense = sparse_as_dense
-        self.average_aggregated_gradients = average_aggregated_gradients
+        backward_passes_per_step: int,
+        allreduce_func: Callable,
+        sparse_as_dense: bool,
+        average_aggregated_gradients: bool,
+        rank: int,
+        optimizer_type: int,
+        process_set: ProcessSet = global_process_set,
+        scale_local_gradients: bool = True,
+        name: str = "",
+    ) -> None:
+        super().__init__(
+            *(backward_passes_per_step, allreduce_func, sparse_as_dense),
+            *(average_aggregated_gradients, process_set, scale_local_gradients),
+        )
         self.rank = rank
         self.optimizer_type = optimizer_type
-        self.process_set = process_set
-        self.scale_local_gradients = scale_local_gradients
         self._name = name
-        self._local_vars = set()
         self.locally_aggregated_grads = []
-        self.counter = None
-
-    def register_local_var(self, var):
-        """Gradients of this variable are not reduced."""
-        self._local_vars.add(variable_key(var))
+        self._sums = {}  # the same, by variable_key() of the variables they belong to
+        self._numbers = set()
+        self.counter: Any = None
 
     def _local_variable(self, name, shape, dtype, collections=()):
         return tf.compat.v1.get_variable(
@@ -65,54 +61,62 @@ class LocalGradientAggregationHelper:
             collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES, *collections],
         )
 
+    def _make_sum(self, index, grad, var):
+        while index in self._numbers:
+            index += 1
+        self._numbers.add(index)
+        made = self._local_variable(
+            str(index), tf_variable(var).shape, grad.dtype, ["aggregating_collection"]
+        )
+        self._sums[variable_key(var)] = made
+        self.locally_aggregated_grads.append(made)
+        return made
+
+    def _forget_other_graph(self):
+        if self.counter is None or self.counter.graph is tf.compat.v1.get_default_graph():
+            return
+        self.counter = None
+        self._sums, self._numbers, self.locally_aggregated_grads = {}, set(), []
+
     def _init_aggregation_vars(self, grads, vars):
+        """Makes what is not there yet; gives the sums of the gradients that are not None.
+
+        Sums belong to variables: between two calls a layer may have been frozen or added.
+        """
+        self._forget_other_graph()
+        new = []
+        present = [i for i, grad in enumerate(grads) if grad is not None]
         with tf.compat.v1.variable_scope(f"aggregation_variables_{self._name}{self.rank}"):
-            self.counter = self._local_variable("aggregation_counter", (), tf.int32)
-            self.locally_aggregated_grads = [
-                self._local_variable(
-                    str(index), tf_variable(var).shape, grad.dtype, ["aggregating_collection"]
-                )
-                for index, (grad, var) in enumerate(zip(grads, vars, strict=True))
-                if grad is not None
-            ]
-        if self.optimizer_type == self._OPTIMIZER_TYPE_KERAS:
+            if self.counter is None:
+                self.counter = self._local_variable("aggregation_counter", (), tf.int32)
+                new.append(self.counter)
+            for i in present:
+                if variable_key(vars[i]) not in self._sums:
+                    new.append(self._make_sum(i, grads[i], vars[i]))
+        if new and self.optimizer_type == self._OPTIMIZER_TYPE_KERAS:
             session = tf.compat.v1.keras.backend.get_session()
-            session.run(
-                tf.compat.v1.variables_initializer([self.counter, *self.locally_aggregated_grads])
-            )
+            session.run(tf.compat.v1.variables_initializer(new))
+        return [self._sums[variable_key(vars[i])] for i in present]
 
     def _clear(self):
         """The sums start from zero when the counter does; zeros, not multiples: inf * 0 is nan."""
         updates = [g.assign(tf.zeros_like(g)) for g in self.locally_aggregated_grads]
         return tf.group(*updates)
 
-    def _reduce(self, sums, vars):
-        return reduce_but_local(
-            sums,
-            vars,
-            self._local_vars,
-            self._allreduce_grads,
-            self.process_set,
-            self.scale_local_gradients,
-        )
-
-    def compute_gradients(self, grads, vars):
+    def compute_gradients(self, grads: Sequence, vars: Sequence) -> list:
         """Gradients of this pass, or every n-th time the reduced sums of n passes."""
         grads, vars = [densify(grad, self.sparse_as_dense) for grad in grads], list(vars)
-        self._init_aggregation_vars(grads, vars)
+        totals = self._init_aggregation_vars(grads, vars)
         present = [index for index, grad in enumerate(grads) if grad is not None]
         own = [grads[i] for i in present]
         clear = tf.cond(tf.equal(self.counter, 0), self._clear, tf.no_op)
         with tf.control_dependencies([clear]):
-            added = [
-                total.assign_add(grad)
-                for total, grad in zip(self.locally_aggregated_grads, own, strict=True)
-            ]
+            added = [total.assign_add(grad) for total, grad in zip(totals, own, strict=True)]
         with tf.control_dependencies([tf.group(*added)]):
             count = self.counter.assign_add(tf.constant(1))
 
         def reduce():
-            sums = [total.read_value() for total in self.locally_aggregated_grads]
+            sums = [total.read_value() for total in totals]
             results = self._reduce(sums, [vars[i] for i in present])
             results = [tf.convert_to_tensor(r) for r in results]
             with tf.control_dependencies([self.counter.assign(tf.constant(0))]):
@@ -131,7 +135,14 @@ class LocalGradientAggregationHelper:
             outputs[index] = result
         return outputs
 
-    def apply_gradients(self, apply_grads_closure, optimizer, grads_and_vars, *args, **kwargs):
+    def apply_gradients(
+        self,
+        apply_grads_closure: Callable,
+        optimizer: Any,
+        grads_and_vars: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         """Applies after a reduction; otherwise only the step counters go on."""
         gradients = [grad for grad, _ in grads_and_vars if grad is not None]
         global_step = kwargs.get("global_step", args[0] if args else None)

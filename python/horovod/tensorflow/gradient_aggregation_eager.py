@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums gradients over several backward passes before they travel (eager mode and tf.function)."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import tensorflow as tf
 
-from horovod.common.process_sets import global_process_set
+from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow.util import tf_variable, variable_key
 
 _IS_TF2 = True
@@ -50,46 +53,68 @@ def densify(grad, sparse_as_dense):
     return tf.convert_to_tensor(grad)
 
 
-class LocalGradientAggregationHelperEager:
-    """Keeps running sums; every `backward_passes_per_step`-th call reduces and clears them."""
+class _Aggregation:
+    """What aggregation is in eager mode and in graphs: settings, local variables, reduction."""
 
-    def __init__(
-        self,
-        backward_passes_per_step,
-        allreduce_func,
-        sparse_as_dense,
-        average_aggregated_gradients,
-        process_set=global_process_set,
-        scale_local_gradients=True,
-    ):
-        if backward_passes_per_step <= 0:
+    def __init__(self, passes, reduce, sparse_as_dense, is_averaged, process_set, is_scaled):
+        if passes <= 0:
             raise ValueError("backward_passes_per_step must be > 0")
-        self.backward_passes_per_step = backward_passes_per_step
-        self.allreduce_grads = allreduce_func
+        self.backward_passes_per_step = passes
+        self.allreduce_grads = reduce
         self.sparse_as_dense = sparse_as_dense
-        self.average_aggregated_gradients = average_aggregated_gradients
+        self.average_aggregated_gradients = is_averaged
         self.process_set = process_set
-        self.scale_local_gradients = scale_local_gradients
-        with tf.init_scope():
-            self.counter = tf.Variable(0, trainable=False)
-        self.locally_aggregated_grads = {}
+        self.scale_local_gradients = is_scaled
         self._local_vars = set()
 
-    def register_local_var(self, var):
+    def register_local_var(self, var: Any) -> None:
         """Gradients of this variable are not reduced."""
         self._local_vars.add(variable_key(var))
 
+    def _reduce(self, grads, vars):
+        return reduce_but_local(
+            *(grads, vars, self._local_vars, self.allreduce_grads),
+            *(self.process_set, self.scale_local_gradients),
+        )
+
+
+class LocalGradientAggregationHelperEager(_Aggregation):
+    """Keeps running sums; every `backward_passes_per_step`-th call reduces and clears them.
+
+    Sums belong to variables, not to positions: a layer that is frozen or added between two calls
+    leaves the sums of others alone. What a variable has gathered when it drops out is forgotten at
+    the end of the step.
+    """
+
+    def __init__(
+        self,
+        backward_passes_per_step: int,
+        allreduce_func: Callable,
+        sparse_as_dense: bool,
+        average_aggregated_gradients: bool,
+        process_set: ProcessSet = global_process_set,
+        scale_local_gradients: bool = True,
+    ) -> None:
+        super().__init__(
+            *(backward_passes_per_step, allreduce_func, sparse_as_dense),
+            *(average_aggregated_gradients, process_set, scale_local_gradients),
+        )
+        with tf.init_scope():
+            self.counter = tf.Variable(0, trainable=False)
+        self.locally_aggregated_grads = {}  # by variable_key(), or by position without variables
+
     def _accumulator(self, index, grad, var):
-        if index not in self.locally_aggregated_grads:
+        key = index if var is None else variable_key(var)
+        if key not in self.locally_aggregated_grads:
             # A symbolic gradient may not know its shape; its variable does.
             shape = tf_variable(var).shape if var is not None else grad.shape
             with tf.init_scope():
-                self.locally_aggregated_grads[index] = tf.Variable(
+                self.locally_aggregated_grads[key] = tf.Variable(
                     tf.zeros(shape, dtype=grad.dtype), trainable=False
                 )
-        return self.locally_aggregated_grads[index]
+        return self.locally_aggregated_grads[key]
 
-    def compute_gradients(self, grads, vars):
+    def compute_gradients(self, grads: Sequence, vars: Sequence) -> list:
         """Adds grads to the sums; gives the reduced sums, or the sums so far."""
         vars = list(vars) if vars is not None else [None] * len(grads)
         grads = [densify(grad, self.sparse_as_dense) for grad in grads]
@@ -112,7 +137,8 @@ class LocalGradientAggregationHelperEager:
             if self.average_aggregated_gradients:
                 results = [r / tf.cast(self.backward_passes_per_step, r.dtype) for r in results]
             with tf.control_dependencies(results):
-                clears = [sums[i].assign(tf.zeros_like(sums[i])) for i in present]
+                every = list(self.locally_aggregated_grads.values())
+                clears = [total.assign(tf.zeros_like(total)) for total in every]
                 clears.append(self.counter.assign(0))
             with tf.control_dependencies(clears):
                 return [tf.identity(r) for r in results]
@@ -126,17 +152,9 @@ class LocalGradientAggregationHelperEager:
             outputs[index] = result
         return outputs
 
-    def _reduce(self, grads, vars):
-        return reduce_but_local(
-            grads,
-            vars,
-            self._local_vars,
-            self.allreduce_grads,
-            self.process_set,
-            self.scale_local_gradients,
-        )
-
-    def apply_gradients(self, apply_grads_closure, optimizer, *args, **kwargs):
+    def apply_gradients(
+        self, apply_grads_closure: Callable, optimizer: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         """Calls the closure when a reduction has just happened, else only counts the step."""
 
         def apply():

@@ -1,17 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions and wrappers that reduce gradients: the optimizer of TensorFlow 1 and the tape."""
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
 from horovod._keras import check_groups as _check_groups
-from horovod._keras import layers_of
-from horovod.common.process_sets import global_process_set
-from horovod.common.util import split_list
-from horovod.tensorflow import xla_ops
+from horovod._keras import check_op as _check_op
+from horovod._keras import layers_of, wrap_optimizer
+from horovod.common.compression import Compressor
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.reduction import Reduction, chunks_of
+from horovod.tensorflow import threads, xla_ops
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
 from horovod.tensorflow.gradient_aggregation_eager import reduce_but_local
-from horovod.tensorflow.mpi_ops import Adasum, Average, Sum, rank, rocm_built
+from horovod.tensorflow.mpi_ops import (
+    Adasum,
+    Average,
+    _normalize_name,
+    rank,
+    rocm_built,
+)
+from horovod.tensorflow.reduced import mark
 from horovod.tensorflow.reduction import _allreduce_cond, _grouped_allreduce_cond, allreduce
 from horovod.tensorflow.util import (
     _cache,
@@ -25,74 +37,45 @@ from horovod.tensorflow.util import (
 _LegacyOptimizer = tf.compat.v1.train.Optimizer
 
 
-# ---- which gradients travel together ----
+# ---- gradients ----
 
 
-def _chunks(count, grads, variables, groups):
-    """Lists of indices of gradients: what is reduced as one."""
-    present = [index for index in range(count) if grads[index] is not None]
-    if groups is None:
-        return [[index] for index in present]
-    if isinstance(groups, int):
-        return [chunk for chunk in split_list(present, groups) if chunk]
-    index_of = {variable_key(variables[index]): index for index in present}
-    chunks, seen = [], set()
-    for group in groups:
-        chunk = [index_of[variable_key(v)] for v in group if variable_key(v) in index_of]
-        seen.update(chunk)
-        if chunk:
-            chunks.append(chunk)
-    return chunks + [[index] for index in present if index not in seen]
-
-
-def _names(is_generic, chunk):
+def _names(is_generic, chunk, role):
     """Names by number: a rank may have loaded its model, and then its layers have other names."""
+    suffix = "_" + _normalize_name(role) if role else ""
     if is_generic:
-        return {"name": f"grad_{chunk[0]}", "ignore_name_scope": True}
+        return {"name": f"grad_{chunk[0]}{suffix}", "ignore_name_scope": True}
     if len(chunk) == 1:
-        return {"name": f"HorovodAllreduce_grads_{chunk[0]}_0"}
-    return {"name": f"HorovodGroupedAllreduce_grads_{chunk[0]}_0_grads_{chunk[-1]}_0"}
+        return {"name": f"HorovodAllreduce_grads_{chunk[0]}_0{suffix}"}
+    return {"name": f"HorovodGroupedAllreduce_grads_{chunk[0]}_0_grads_{chunk[-1]}_0{suffix}"}
 
 
-def _make_cached_allreduce_grads_fn(
-    name,
-    device_dense,
-    device_sparse,
-    compression,
-    sparse_as_dense,
-    op,
-    gradient_predivide_factor,
-    groups,
-    process_set,
-):
-    groups = refs_to_vars(groups) if isinstance(groups, tuple) else groups
-    if op == Average:
-        prescale_factor = 1.0 / gradient_predivide_factor
-        postscale_factor = gradient_predivide_factor
-    else:
-        prescale_factor = postscale_factor = 1.0
+@_cache
+def _make_cached_reducer(how):
+    groups = refs_to_vars(how.groups) if isinstance(how.groups, tuple) else how.groups
+    prescale_factor, postscale_factor = how.scale_factors()
     options = {
-        "device_dense": device_dense,
-        "device_sparse": device_sparse,
-        "compression": compression,
-        "op": op,
+        "device_dense": how.device_dense,
+        "device_sparse": how.device_sparse,
+        "compression": how.compression,
+        "op": how.op,
         "prescale_factor": prescale_factor,
         "postscale_factor": postscale_factor,
-        "process_set": process_set,
+        "process_set": how.process_set,
     }
 
-    def allreduce_grads(grads, vars=None, use_generic_names=False):
+    def allreduce_grads(grads, vars=None, use_generic_names=False, role=""):
         # With a slash at its end a scope is the same wherever it is entered.
-        with tf.name_scope(name + "_Allreduce/"):
-            if sparse_as_dense:
+        with tf.name_scope(how.name + "_Allreduce/"):
+            if how.sparse_as_dense:
                 grads = [
                     tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads
                 ]
             results = list(grads)
             # XLA runs custom calls one at a time: one call for all is the quick way.
             plan = 1 if xla_ops.is_compiling() and groups is None else groups
-            for chunk in _chunks(len(results), results, vars, plan):
-                names = _names(use_generic_names, chunk)
+            for chunk in chunks_of(results, vars, plan, variable_key):
+                names = _names(use_generic_names, chunk, role)
                 if len(chunk) == 1:
                     results[chunk[0]] = _allreduce_cond(results[chunk[0]], **options, **names)
                     continue
@@ -104,44 +87,33 @@ def _make_cached_allreduce_grads_fn(
     if not _executing_eagerly():
         return allreduce_grads
     compiled = _make_subgraph(
-        lambda grads, use_generic_names: allreduce_grads(grads, None, use_generic_names)
+        lambda grads, use_generic_names, role: allreduce_grads(grads, None, use_generic_names, role)
     )
 
     def allreduce_grads_eagerly(grads, vars=None, use_generic_names=False):
-        if not _executing_eagerly() or isinstance(groups, list):
+        if not _executing_eagerly():
             return allreduce_grads(grads, vars, use_generic_names)
-        return compiled(list(grads), use_generic_names)
+        role = threads.role()
+        if isinstance(groups, list):
+            return allreduce_grads(grads, vars, use_generic_names, role)
+        return compiled(list(grads), use_generic_names, role)
 
     return allreduce_grads_eagerly
 
 
-_cached_allreduce_grads_fn = _cache(_make_cached_allreduce_grads_fn)
-
-
-def _make_allreduce_grads_fn(
-    name,
-    device_dense,
-    device_sparse,
-    compression,
-    sparse_as_dense,
-    op,
-    gradient_predivide_factor,
-    groups,
-    process_set=global_process_set,
-):
+def make_reducer(how: Reduction) -> Callable:
     """A function (grads, vars=None, use_generic_names=False) -> reduced grads."""
-    groups = vars_to_refs(groups) if isinstance(groups, list) else groups
-    return _cached_allreduce_grads_fn(
-        name,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        groups,
-        process_set,
-    )
+    if isinstance(how.groups, list):
+        how = how._replace(groups=vars_to_refs(how.groups))
+    return _make_cached_reducer(how)
+
+
+def _make_allreduce_grads_fn(*args, **kwargs):
+    """The same with the members of a Reduction as arguments, for programs that call it."""
+    return make_reducer(Reduction(*args, **kwargs))
+
+
+_make_cached_allreduce_grads_fn = _make_allreduce_grads_fn
 
 
 def _check_predivide(gradient_predivide_factor, op):
@@ -162,36 +134,19 @@ class _DistributedOptimizer(_LegacyOptimizer):
     def __init__(
         self,
         optimizer,
-        name=None,
+        how,
         use_locking=False,
-        device_dense="",
-        device_sparse="",
-        compression=Compression.none,
-        sparse_as_dense=False,
-        op=Average,
-        gradient_predivide_factor=1.0,
         backward_passes_per_step=1,
         average_aggregated_gradients=False,
-        groups=None,
-        process_set=global_process_set,
         scale_local_gradients=True,
     ):
-        name = name or f"Distributed{type(optimizer).__name__}"
+        name = how.name or f"Distributed{type(optimizer).__name__}"
+        how = how._replace(name=name)
         super().__init__(name=name, use_locking=use_locking)
         self._optimizer = optimizer
-        self._allreduce_grads = _make_allreduce_grads_fn(
-            name,
-            device_dense,
-            device_sparse,
-            compression,
-            sparse_as_dense,
-            op,
-            gradient_predivide_factor,
-            groups,
-            process_set,
-        )
+        self._allreduce_grads = make_reducer(how)
         self._local_vars = set()
-        self.process_set = process_set
+        self.process_set = how.process_set
         self.scale_local_gradients = scale_local_gradients
         self._agg_helper = None
         if backward_passes_per_step > 1:
@@ -203,11 +158,11 @@ class _DistributedOptimizer(_LegacyOptimizer):
             self._agg_helper = LocalGradientAggregationHelper(
                 backward_passes_per_step=backward_passes_per_step,
                 allreduce_func=self._allreduce_grads,
-                sparse_as_dense=sparse_as_dense,
+                sparse_as_dense=how.sparse_as_dense,
                 average_aggregated_gradients=average_aggregated_gradients,
                 rank=rank(),
                 optimizer_type=LocalGradientAggregationHelper._OPTIMIZER_TYPE_LEGACY,
-                process_set=process_set,
+                process_set=how.process_set,
                 scale_local_gradients=scale_local_gradients,
                 name=name,
             )
@@ -346,22 +301,22 @@ class _DistributedAdasumOptimizer(_LegacyOptimizer):
 
 
 def DistributedOptimizer(  # noqa: N802
-    optimizer,
-    name=None,
-    use_locking=False,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    sparse_as_dense=False,
-    backward_passes_per_step=1,
-    op=Average,
-    gradient_predivide_factor=1.0,
-    average_aggregated_gradients=False,
-    num_groups=0,
-    groups=None,
-    process_set=global_process_set,
-    scale_local_gradients=True,
-):
+    optimizer: Any,
+    name: str | None = None,
+    use_locking: bool = False,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    sparse_as_dense: bool = False,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: int | list | None = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
     """Wraps an optimizer of TensorFlow 1 or of Keras so that gradients are reduced over all ranks.
 
     backward_passes_per_step: sum gradients locally over so many passes before they travel.
@@ -370,7 +325,11 @@ def DistributedOptimizer(  # noqa: N802
     _check_predivide(gradient_predivide_factor, op)
     if op == Adasum and average_aggregated_gradients:
         raise ValueError("Adasum does not support average_aggregated_gradients == True")
-    groups = _check_groups(num_groups, groups)
+    how = Reduction(
+        *(name, device_dense, device_sparse, compression, sparse_as_dense, op),
+        *(gradient_predivide_factor, _check_groups(num_groups, groups), process_set),
+    )
+    local = (backward_passes_per_step, average_aggregated_gradients, scale_local_gradients)
     if isinstance(optimizer, _LegacyOptimizer):
         if op == Adasum:
             if process_set.process_set_id != 0:
@@ -378,43 +337,11 @@ def DistributedOptimizer(  # noqa: N802
             return _DistributedAdasumOptimizer(
                 optimizer, name, use_locking, device_dense, compression, backward_passes_per_step
             )
-        return _DistributedOptimizer(
-            optimizer=optimizer,
-            name=name,
-            use_locking=use_locking,
-            device_dense=device_dense,
-            device_sparse=device_sparse,
-            compression=compression,
-            sparse_as_dense=sparse_as_dense,
-            op=op,
-            gradient_predivide_factor=gradient_predivide_factor,
-            backward_passes_per_step=backward_passes_per_step,
-            average_aggregated_gradients=average_aggregated_gradients,
-            groups=groups,
-            process_set=process_set,
-            scale_local_gradients=scale_local_gradients,
-        )
+        return _DistributedOptimizer(optimizer, how, use_locking, *local)
     if op == Adasum:
         raise ValueError("op == Adasum is not supported yet with Keras")
-    if op not in (Average, Sum):
-        raise ValueError("op currently only supports Average and Sum")
-    import horovod.tensorflow.keras as hvd_k
-
-    return hvd_k.DistributedOptimizer(
-        optimizer=optimizer,
-        name=name,
-        device_dense=device_dense,
-        device_sparse=device_sparse,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor,
-        op=op,
-        backward_passes_per_step=backward_passes_per_step,
-        average_aggregated_gradients=average_aggregated_gradients,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-    )
+    _check_op(op)
+    return wrap_optimizer(tf.keras, optimizer, how, *local)
 
 
 # ---- the tape ----
@@ -426,14 +353,7 @@ class _DistributedGradientTape(tf.GradientTape):
     def __init__(
         self,
         tape,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        groups,
-        process_set=global_process_set,
+        how,
         scale_local_gradients=True,
         persistent=False,
         watch_accessed_variables=True,
@@ -442,19 +362,9 @@ class _DistributedGradientTape(tf.GradientTape):
             persistent=persistent, watch_accessed_variables=watch_accessed_variables
         )
         self._tape = tape
-        self._allreduce_grads = _make_allreduce_grads_fn(
-            "DistributedGradientTape",
-            device_dense,
-            device_sparse,
-            compression,
-            sparse_as_dense,
-            op,
-            gradient_predivide_factor,
-            groups,
-            process_set,
-        )
+        self._allreduce_grads = make_reducer(how)
         self._local_sources = set()
-        self.process_set = process_set
+        self.process_set = how.process_set
         self.scale_local_gradients = scale_local_gradients
 
     def register_local_source(self, source):
@@ -477,6 +387,7 @@ class _DistributedGradientTape(tf.GradientTape):
             self.process_set,
             self.scale_local_gradients,
         )
+        reduced = mark(reduced, flat_sources)
         if isinstance(sources, (list, tuple)):
             return reduced
         return tf.nest.pack_sequence_as(sources, reduced)
@@ -503,21 +414,28 @@ def flatten_grads(grads):
 
 
 def DistributedGradientTape(  # noqa: N802
-    gradtape,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    sparse_as_dense=False,
-    op=Average,
-    gradient_predivide_factor=1.0,
-    num_groups=0,
-    groups=None,
-    process_set=global_process_set,
-    scale_local_gradients=True,
-):
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | list | None = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> tf.GradientTape:
     """A tape whose gradient() is reduced over all ranks."""
     _check_predivide(gradient_predivide_factor, op)
-    groups = _check_groups(num_groups, groups)
+    how = Reduction(
+        *("DistributedGradientTape", device_dense, device_sparse, compression, sparse_as_dense, op),
+        *(gradient_predivide_factor, _check_groups(num_groups, groups), process_set),
+    )
+    return _wrap_tape(gradtape, how, scale_local_gradients)
+
+
+def _wrap_tape(gradtape, how, scale_local_gradients):
     base = gradtape.__class__
     members = {
         name: member
@@ -526,18 +444,8 @@ def DistributedGradientTape(  # noqa: N802
     }
     cls = type(base.__name__, (base,), members)
     tape = cls(
-        gradtape._tape,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        groups,
-        process_set,
-        scale_local_gradients,
-        gradtape._persistent,
-        gradtape._watch_accessed_variables,
+        *(gradtape._tape, how, scale_local_gradients),
+        *(gradtape._persistent, gradtape._watch_accessed_variables),
     )
     # Usable also around the computation: the tape that records is the wrapped one's.
     tape._recording = gradtape._recording
@@ -545,33 +453,24 @@ def DistributedGradientTape(  # noqa: N802
 
 
 def PartialDistributedGradientTape(  # noqa: N802
-    gradtape,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    sparse_as_dense=False,
-    op=Average,
-    gradient_predivide_factor=1.0,
-    num_groups=0,
-    groups=None,
-    process_set=global_process_set,
-    local_layers=None,
-    scale_local_gradients=True,
-):
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | list | None = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> tf.GradientTape:
     """A DistributedGradientTape that leaves the weights of `local_layers` to each rank."""
     layers = layers_of(local_layers)
     tape = DistributedGradientTape(
-        gradtape,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        num_groups,
-        groups,
-        process_set,
-        scale_local_gradients,
+        *(gradtape, device_dense, device_sparse, compression, sparse_as_dense, op),
+        *(gradient_predivide_factor, num_groups, groups, process_set, scale_local_gradients),
     )
     for layer in layers:
         for variable in layer.trainable_weights:

@@ -33,7 +33,7 @@ QUESTIONS = (
     "HorovodLocalRank",
 )
 _STATELESS = "_HOROVOD_TENSORFLOW_STATELESS"
-_state = {"is_native": False}
+_state = {"is_native": False, "name_eager": None}
 
 
 def library_path():
@@ -80,6 +80,31 @@ def xla_target():
     return _ask(library_path(), "hvd_tensorflow_xla") if _state["is_native"] else None
 
 
+def _name_function(path):
+    """The function that names the next eager call of the thread."""
+    function = ctypes.CDLL(str(path)).hvd_tensorflow_name
+    function.argtypes, function.restype = [ctypes.c_char_p], None
+    return function
+
+
+@contextlib.contextmanager
+def eager_name(name):
+    """The eager op that this thread runs inside has this name on all ranks.
+
+    TensorFlow does not tell an eager kernel its name, so it is left where the kernel, which runs in
+    the same thread, finds it.
+    """
+    set_name = _state["name_eager"]
+    if set_name is None:
+        yield
+        return
+    set_name(name.encode())
+    try:
+        yield
+    finally:
+        set_name(None)
+
+
 def _load_native():
     path = library_path()
     is_exempt = _exempt_from_control_edges(COLLECTIVES + QUESTIONS)
@@ -100,6 +125,7 @@ def load():
         library, error = _load_native()
         if error is None:
             _state["is_native"] = True
+            _state["name_eager"] = _name_function(library_path())
             return library, True
         warnings.warn(
             f"horovod.tensorflow: the native ops do not work with TensorFlow {tf.__version__}: "

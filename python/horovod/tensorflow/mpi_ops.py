@@ -2,54 +2,19 @@
 """Collective operations on tensors, their gradients, and questions about the job."""
 
 import re
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
-from horovod.common import process_sets as _process_sets
-from horovod.common.basics import HorovodBasics as _HorovodBasics
-from horovod.common.process_sets import _temp_process_set_object, global_process_set
-from horovod.common.util import get_average_backwards_compatibility_fun
-from horovod.tensorflow import library, xla_ops
-from horovod.tensorflow.util import _executing_eagerly, tf_variable
-
-_basics = _HorovodBasics(__file__)
-_process_sets._setup(_basics)
-
-init = _basics.init
-shutdown = _basics.shutdown
-is_initialized = _basics.is_initialized
-start_timeline = _basics.start_timeline
-stop_timeline = _basics.stop_timeline
-size = _basics.size
-local_size = _basics.local_size
-cross_size = _basics.cross_size
-rank = _basics.rank
-local_rank = _basics.local_rank
-cross_rank = _basics.cross_rank
-is_homogeneous = _basics.is_homogeneous
-mpi_threads_supported = _basics.mpi_threads_supported
-mpi_enabled = _basics.mpi_enabled
-mpi_built = _basics.mpi_built
-gloo_enabled = _basics.gloo_enabled
-gloo_built = _basics.gloo_built
-nccl_built = _basics.nccl_built
-ddl_built = _basics.ddl_built
-ccl_built = _basics.ccl_built
-cuda_built = _basics.cuda_built
-rocm_built = _basics.rocm_built
-
-Average = _basics.Average
-Sum = _basics.Sum
-Adasum = _basics.Adasum
-Min = _basics.Min
-Max = _basics.Max
-Product = _basics.Product
-
-handle_average_backwards_compatibility = get_average_backwards_compatibility_fun(_basics)
-
-
-def check_num_rank_power_of_2(num_rank):
-    return num_rank != 0 and (num_rank & (num_rank - 1)) == 0
+from horovod.common.handles import set_id as _set_id
+from horovod.common.names import *  # noqa: F403
+from horovod.common.names import Average, Sum, global_process_set, rank
+from horovod.common.names import basics as _basics  # noqa: F401
+from horovod.common.process_sets import ProcessSet, _temp_process_set_object
+from horovod.common.util import num_rank_is_power_2 as check_num_rank_power_of_2  # noqa: F401
+from horovod.tensorflow import library, threads, xla_ops
+from horovod.tensorflow.util import TensorLike, _executing_eagerly, tf_variable
 
 
 def _load_library(name=None):
@@ -80,19 +45,20 @@ def _tensor_name(tensor):
 
 
 def _default_name(name, kind, *tensors):
-    if name is not None or _executing_eagerly():
-        return name
+    if name is not None:
+        return name.removeprefix("/")  # one that all frameworks share: handles.op_name()
+    if _executing_eagerly():
+        role = threads.role()
+        return f"Horovod{kind}.{role}" if role else None
     return _normalize_name("_".join(["Horovod" + kind, *map(_tensor_name, tensors)]))
 
 
-def _set_id(process_set):
-    process_set_id = process_set.process_set_id
-    if process_set_id is None:
-        raise ValueError(
-            "The process set has not been registered: pass it to hvd.init(process_sets=...) or to "
-            f"hvd.add_process_set() first. {process_set}"
-        )
-    return process_set_id
+def _run(op, *inputs, name, **attributes):
+    """Calls an op of the library. An eager call without a name has that of its op."""
+    if name is None or not _executing_eagerly():
+        return op(*inputs, name=name, **attributes)
+    with library.eager_name(name):
+        return op(*inputs, name=name, **attributes)
 
 
 # ---- types that have no collective of their own travel as their bytes ----
@@ -127,7 +93,8 @@ def _allreduce(
         return xla_ops.grouped_allreduce(
             [tensor], name, op, prescale_factor, postscale_factor, _set_id(process_set)
         )[0]
-    return MPI_LIB.horovod_allreduce(
+    return _run(
+        MPI_LIB.horovod_allreduce,
         tensor,
         name=name,
         reduce_op=op,
@@ -152,7 +119,8 @@ def _grouped_allreduce(
         return xla_ops.grouped_allreduce(
             tensors, name, op, prescale_factor, postscale_factor, _set_id(process_set)
         )
-    return MPI_LIB.horovod_grouped_allreduce(
+    return _run(
+        MPI_LIB.horovod_grouped_allreduce,
         [tf_variable(tensor) for tensor in tensors],
         name=name,
         reduce_op=op,
@@ -163,13 +131,19 @@ def _grouped_allreduce(
     )
 
 
-def allgather(tensor, name=None, ignore_name_scope=False, process_set=global_process_set):
+def allgather(
+    tensor: TensorLike,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """Concatenates the tensors of all ranks along the first dimension, which may differ."""
     xla_ops.refuse_if_compiling("allgather")
     name = _default_name(name, "Allgather", tensor)
     tensor, restore = _as_bytes(tensor)
     return restore(
-        MPI_LIB.horovod_allgather(
+        _run(
+            MPI_LIB.horovod_allgather,
             tensor,
             name=name,
             ignore_name_scope=ignore_name_scope,
@@ -178,12 +152,18 @@ def allgather(tensor, name=None, ignore_name_scope=False, process_set=global_pro
     )
 
 
-def grouped_allgather(tensors, name=None, ignore_name_scope=False, process_set=global_process_set):
+def grouped_allgather(
+    tensors: Sequence[TensorLike],
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> list:
     """allgather() of several tensors at once; all or none of them are executed."""
     xla_ops.refuse_if_compiling("grouped_allgather")
     if tensors:
         name = _default_name(name, "GroupedAllgather", tensors[0], tensors[-1])
-    return MPI_LIB.horovod_grouped_allgather(
+    return _run(
+        MPI_LIB.horovod_grouped_allgather,
         [tf_variable(tensor) for tensor in tensors],
         name=name,
         ignore_name_scope=ignore_name_scope,
@@ -192,15 +172,20 @@ def grouped_allgather(tensors, name=None, ignore_name_scope=False, process_set=g
 
 
 def broadcast(
-    tensor, root_rank, name=None, ignore_name_scope=False, process_set=global_process_set
-):
+    tensor: TensorLike,
+    root_rank: int,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """The tensor of the rank `root_rank` (a global rank), on all ranks."""
     name = _default_name(name, "Broadcast", tensor)
     tensor, restore = _as_bytes(tensor)
     if xla_ops.is_compiling():
         return restore(xla_ops.broadcast(tensor, root_rank, name, _set_id(process_set)))
     return restore(
-        MPI_LIB.horovod_broadcast(
+        _run(
+            MPI_LIB.horovod_broadcast,
             tensor,
             name=name,
             root_rank=root_rank,
@@ -214,7 +199,12 @@ def _is_resource(variable):
     return not hasattr(variable, "_ref") or hasattr(variable, "handle")
 
 
-def broadcast_(variables, root_rank, name=None, process_set=global_process_set):
+def broadcast_(
+    variables: Sequence,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list:
     """Sets variables to their values on `root_rank`; returns those values."""
     variables = [tf_variable(variable) for variable in variables]
     kinds = {_is_resource(variable) for variable in variables}
@@ -233,8 +223,12 @@ def broadcast_(variables, root_rank, name=None, process_set=global_process_set):
 
 
 def alltoall(
-    tensor, splits=None, name=None, ignore_name_scope=False, process_set=global_process_set
-):
+    tensor: TensorLike,
+    splits: TensorLike | None = None,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """Sends slices of the first dimension to all ranks and concatenates what they send.
 
     splits: how many rows go to each rank; None sends equal parts. With splits the result is
@@ -245,7 +239,8 @@ def alltoall(
     has_splits = splits is not None
     splits = tf.convert_to_tensor(splits if has_splits else tf.constant([], dtype=tf.int32))
     tensor, restore = _as_bytes(tensor)
-    output, received = MPI_LIB.horovod_alltoall(
+    output, received = _run(
+        MPI_LIB.horovod_alltoall,
         tensor,
         splits=splits,
         name=name,
@@ -265,7 +260,8 @@ def _reducescatter(
     postscale_factor=1.0,
 ):
     xla_ops.refuse_if_compiling("reducescatter")
-    return MPI_LIB.horovod_reducescatter(
+    return _run(
+        MPI_LIB.horovod_reducescatter,
         tf_variable(tensor),
         name=_default_name(name, "Reducescatter", tensor),
         reduce_op=op,
@@ -286,7 +282,8 @@ def _grouped_reducescatter(
     postscale_factor=1.0,
 ):
     xla_ops.refuse_if_compiling("grouped_reducescatter")
-    return MPI_LIB.horovod_grouped_reducescatter(
+    return _run(
+        MPI_LIB.horovod_grouped_reducescatter,
         [tf_variable(tensor) for tensor in tensors],
         name=_default_name(name, "GroupedReducescatter", tensors[0], tensors[-1]),
         reduce_op=op,
@@ -297,13 +294,13 @@ def _grouped_reducescatter(
     )
 
 
-def join():
+def join() -> Any:
     """Tells that this rank has no more data; returns, when all have, the one that was last."""
     xla_ops.refuse_if_compiling("join")
     return MPI_LIB.horovod_join()
 
 
-def barrier(process_set=global_process_set):
+def barrier(process_set: ProcessSet = global_process_set) -> Any:
     """Returns when every rank of the set is here."""
     xla_ops.refuse_if_compiling("barrier")
     return MPI_LIB.horovod_barrier(process_set_id=_set_id(process_set))
@@ -312,23 +309,28 @@ def barrier(process_set=global_process_set):
 # ---- questions, answered when the graph runs ----
 
 
-def size_op(process_set_id=0, name=None):
+def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
+    """A tensor: the size of a process set when the graph runs."""
     return MPI_LIB.horovod_size(process_set_id=process_set_id, name=name)
 
 
-def process_set_included_op(process_set_id=0, name=None):
+def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
+    """A tensor: is this rank in the set, when the graph runs? 1, 0 or an error below 0."""
     return MPI_LIB.horovod_process_set_included(process_set_id=process_set_id, name=name)
 
 
-def local_size_op(name=None):
+def local_size_op(name: str | None = None) -> Any:
+    """A tensor: local_size() when the graph runs."""
     return MPI_LIB.horovod_local_size(name=name)
 
 
-def rank_op(name=None):
+def rank_op(name: str | None = None) -> Any:
+    """A tensor: rank() when the graph runs."""
     return MPI_LIB.horovod_rank(name=name)
 
 
-def local_rank_op(name=None):
+def local_rank_op(name: str | None = None) -> Any:
+    """A tensor: local_rank() when the graph runs."""
     return MPI_LIB.horovod_local_rank(name=name)
 
 

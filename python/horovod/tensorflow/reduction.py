@@ -3,10 +3,13 @@
 
 import os
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
-from horovod.common.process_sets import global_process_set
+from horovod.common.compression import Compressor
+from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.mpi_ops import (
     Adasum,
@@ -28,7 +31,7 @@ from horovod.tensorflow.mpi_ops import (
     size,
     size_op,
 )
-from horovod.tensorflow.util import tf_variable
+from horovod.tensorflow.util import TensorLike, tf_variable
 
 
 def _is_elastic():
@@ -88,18 +91,18 @@ def _gathered_slices(source, values, indices, op, process_set):
 
 
 def allreduce(
-    tensor,
-    average=None,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    name=None,
-    process_set=global_process_set,
-    ignore_name_scope=False,
-):
+    tensor: TensorLike,
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+) -> Any:
     """Reduces a tensor, variable or tf.IndexedSlices over all ranks; by default averages it.
 
     Sparse tensors are gathered, not added: each rank gets all rows of all ranks.
@@ -107,7 +110,10 @@ def allreduce(
     op = handle_average_backwards_compatibility(op, average)
     if isinstance(tensor, tf.IndexedSlices):
         _check_sparse(op)
-        options = {"ignore_name_scope": ignore_name_scope, "process_set": process_set}
+        options: dict[str, Any] = {
+            "ignore_name_scope": ignore_name_scope,
+            "process_set": process_set,
+        }
         with tf.device(device_sparse):
             values = allgather(tensor.values, name=_part(name, "values"), **options)
             indices = allgather(tensor.indices, name=_part(name, "indices"), **options)
@@ -148,18 +154,18 @@ def _grouped_slices(slices, name, op, ignore_name_scope, process_set):
 
 
 def grouped_allreduce(
-    tensors,
-    average=None,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-    ignore_name_scope=False,
-    name=None,
-):
+    tensors: Sequence[TensorLike],
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    name: str | None = None,
+) -> Sequence:
     """allreduce() of several tensors at once; all or none of them are executed."""
     if not tensors:
         return tensors
@@ -198,16 +204,16 @@ def grouped_allreduce(
 
 
 def reducescatter(
-    tensor,
-    device_dense="",
-    compression=Compression.none,
-    op=Average,
-    name=None,
-    process_set=global_process_set,
-    ignore_name_scope=False,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-):
+    tensor: TensorLike,
+    device_dense: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int = Average,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
     """Reduces over all ranks and gives each its share of the first dimension."""
     with tf.device(device_dense):
         compressed, context = compression.compress(tf_variable(tensor))
@@ -224,14 +230,14 @@ def reducescatter(
 
 
 def grouped_reducescatter(
-    tensors,
-    device_dense="",
-    compression=Compression.none,
-    op=Average,
-    process_set=global_process_set,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-):
+    tensors: Sequence[TensorLike],
+    device_dense: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Sequence:
     """reducescatter() of several tensors at once."""
     if not tensors:
         return tensors

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batch normalisation over the batches of all ranks."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from horovod.tensorflow.mpi_ops import Sum, _allreduce, size
@@ -27,7 +29,8 @@ _Base = tf.keras.layers.BatchNormalization
 class _WithUpdateOps(_Base):
     """Keras 2: graphs of TensorFlow 1 look for the updates in a collection."""
 
-    def call(self, inputs, *args, **kwargs):
+    def call(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Normalise a batch; while training, with the statistics of all ranks."""
         result = super().call(inputs, *args, **kwargs)
         if not tf.executing_eagerly():
             for update in getattr(self, "updates", None) or ():
@@ -41,7 +44,7 @@ class SyncBatchNormalization(_Base if _KERAS_3 else _WithUpdateOps):
     It matters where each rank's batch is small. All ranks must run it equally often.
     """
 
-    def __init__(self, fused=False, **kwargs):
+    def __init__(self, fused: bool = False, **kwargs: Any) -> None:
         if fused in (True, None):
             raise ValueError("SyncBatchNormalization does not support fused=True.")
         kwargs.setdefault("name", "sync_batch_normalization")

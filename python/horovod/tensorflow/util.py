@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small functions about eager execution, caching and variables."""
 
+from typing import Any, TypeAlias
+
 import tensorflow as tf
 
 _IS_TF2 = True
+
+# What TensorFlow makes a tensor from: tensors, variables, arrays, numbers, tf.IndexedSlices.
+TensorLike: TypeAlias = Any
 
 
 def _executing_eagerly():
@@ -49,13 +54,15 @@ def variable_key(variable):
     return id(variable)
 
 
-def vars_to_refs(vars):
+def vars_to_refs(vars: Any) -> Any:
+    """References to variables, which can be keys of a cache."""
     if isinstance(vars, list):
         return tuple(vars_to_refs(v) for v in vars)
     return tf_variable(vars).ref()
 
 
-def refs_to_vars(refs):
+def refs_to_vars(refs: Any) -> Any:
+    """The variables behind references, in the same nesting of tuples."""
     if isinstance(refs, tuple):
         return [refs_to_vars(r) for r in refs]
     return refs.deref()

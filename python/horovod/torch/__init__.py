@@ -2,9 +2,25 @@
 """Horovod for PyTorch: `import horovod.torch as hvd`."""
 
 from horovod.common import basics as _basics_module
+from horovod.common import handles as _handles_module
 from horovod.common.exceptions import HorovodInternalError
-from horovod.common.util import check_extension
-from horovod.torch import arena, dynamo, elastic, functions, mpi_ops, optimizer, sync_batch_norm
+from horovod.common.util import check_extension, missing_framework
+
+try:
+    import torch as _torch
+except ModuleNotFoundError as error:
+    raise missing_framework("horovod.torch", "PyTorch", "torch", error) from error
+
+from horovod.torch import (
+    arena,
+    dynamo,
+    elastic,
+    functions,
+    mpi_lib_v2,
+    mpi_ops,
+    optimizer,
+    sync_batch_norm,
+)
 from horovod.torch.compression import Compression
 from horovod.torch.functions import (
     allgather_object,
@@ -21,6 +37,7 @@ from horovod.torch.mpi_ops import (
     Product,
     Sum,
     add_process_set,
+    advise,
     allgather,
     allgather_async,
     allreduce,
@@ -56,6 +73,7 @@ from horovod.torch.mpi_ops import (
     join,
     local_rank,
     local_size,
+    metrics,
     mpi_built,
     mpi_enabled,
     mpi_threads_supported,
@@ -68,6 +86,7 @@ from horovod.torch.mpi_ops import (
     rocm_built,
     shutdown,
     size,
+    snapshot,
     sparse_allreduce_async,
     start_timeline,
     stop_timeline,
@@ -78,7 +97,7 @@ from horovod.torch.sync_batch_norm import SyncBatchNorm
 
 _MPI_LIB_AVAILABLE = True
 
-for _module in (_basics_module, mpi_ops, functions, arena, optimizer):
+for _module in (_basics_module, _handles_module, mpi_ops, functions, arena, optimizer):
     dynamo.leave_alone(_module)
 
 

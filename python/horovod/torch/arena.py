@@ -4,13 +4,19 @@
 An optimizer's gradients lie one behind the other in reverse order of the parameters, which is about
 the order in which backward finishes them. `views[p]` is to become `p.grad`; `wires[p]` is the same
 memory as the core wants it, dense. Parameters for which there is no such memory have neither.
+
+A script may keep a gradient beyond the step (`kept = p.grad`), or a part of one. Memory that a live
+tensor shows is not used again: its parameter gets new memory, and the old is freed with the tensor.
 """
 
+import sys
 import weakref
 
 import torch
 
 from horovod.common.library import native
+from horovod.torch.pending import plain_grad
+from horovod.torch.private import storage_uses
 
 _BUCKET_BYTES = 8 << 20
 _ALIGN_BYTES = 64
@@ -47,12 +53,33 @@ def copy_into(view, tensor):
         view.copy_(tensor)
 
 
+class _Block:
+    """Memory of one or more gradients, and how many tensors show it while no script keeps any."""
+
+    def __init__(self, memory):
+        self.storage = memory.untyped_storage()
+        self.parameters = {}  # {p: how many tensors of ours show its part}
+        self.uses = 0
+
+    def count(self):
+        return storage_uses(self.storage)
+
+    def is_kept(self):
+        return self.count() > self.uses
+
+    def leave(self, p):
+        self.uses -= self.parameters.pop(p)
+
+
 class GradientArena:
     """Shared memory for the gradients of some parameters, in `dtype` or in the parameters' own."""
 
     def __init__(self, parameters, dtypes, dtype=None):
         self.views = {}
         self.wires = {}
+        self._references = {}  # to each view, while no script keeps it
+        self._blocks = {}  # {p: block}
+        self._dtypes = dtypes
         buckets = {}
         for p in reversed(list(parameters)):
             kind = dtype if dtype is not None and p.dtype.is_floating_point else p.dtype
@@ -60,7 +87,7 @@ class GradientArena:
                 continue
             buckets.setdefault(kind, []).append(p)
         for kind, members in buckets.items():
-            self._fill(kind, dtypes[kind], members)
+            self._fill(kind, members)
         if self.views:
             _live.add(self)
             # Gradients are freed as soon as they are copied, at the top of the heap, which malloc
@@ -68,36 +95,71 @@ class GradientArena:
             # block teaches glibc to keep as much; other allocators do not mind.
             torch.empty(_LESSON_BYTES, dtype=torch.uint8)
 
-    def _fill(self, dtype, number, parameters):
+    def _fill(self, dtype, parameters):
         item = torch.empty((), dtype=dtype).element_size()
         align = _ALIGN_BYTES // item
-        start, run, used = 0, [], 0
+        run, used = [], 0
         for p in parameters:
             run.append((p, used))
             used += -(-p.numel() // align) * align
             if used * item >= _BUCKET_BYTES:
-                self._make_bucket(number, run, used)
-                run, used = [], start
-        self._make_bucket(number, run, used)
+                self._make_block(dtype, run, used)
+                run, used = [], 0
+        self._make_block(dtype, run, used)
 
-    def _make_bucket(self, number, run, count):
-        capsule = native.alloc(number, (count,)) if run else None
+    def _make_block(self, dtype, run, count):
+        """Memory for the parameters of `run`, if there is any."""
+        capsule = native.alloc(self._dtypes[dtype], (count,)) if run else None
         if capsule is None:
             return
         memory = torch.utils.dlpack.from_dlpack(capsule)
+        block = _Block(memory)
         for p, offset in run:
-            view = memory.as_strided(p.shape, p.stride(), offset)
-            self.views[p] = view
+            # .data: what changes one of them does not count as a change of the others.
+            self.views[p] = view = memory.as_strided(p.shape, p.stride(), offset).data
             contiguous = view.is_contiguous()
             self.wires[p] = view if contiguous else memory[offset : offset + p.numel()]
+            self._references[p] = sys.getrefcount(view)
+            self._blocks[p] = block
+            block.parameters[p] = 1 if contiguous else 2
+        del memory, view
+        block.uses = block.count()
+
+    def reclaim(self):
+        """Before new gradients come in: memory of which a script shows a part is left to it."""
+        for block in {id(block): block for block in self._blocks.values()}.values():
+            if block.is_kept():
+                for p in list(block.parameters):
+                    self._renew(p)
+
+    def place(self, p):
+        """The view for a new gradient of p, which no script keeps; None if there is no memory.
+
+        The caller must not hold the view itself: references to it are counted.
+        """
+        view = self.views.get(p)
+        if view is not None and sys.getrefcount(view) > self._references[p]:
+            del view
+            self._renew(p)
+            view = self.views.get(p)
+        return view
+
+    def _renew(self, p):
+        dtype = self.views[p].dtype
+        for table in (self.views, self.wires, self._references):
+            del table[p]
+        self._blocks.pop(p).leave(p)
+        self._make_block(dtype, [(p, 0)], p.numel())
 
     def release(self):
         """Give the memory back: gradients that lie in it move out."""
         for p, view in self.views.items():
-            if p.grad is view:
+            if plain_grad(p) is view:
                 p.grad = view.clone(memory_format=torch.preserve_format)
         self.views = {}
         self.wires = {}
+        self._references = {}
+        self._blocks = {}
 
 
 def release_all():

@@ -1,48 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Send gradients with fewer bits: `compression=hvd.Compression.fp16` or `.bf16`."""
 
+from typing import Any
+
 import torch
 
+from horovod.common.compression import CastCompressor, Compressor, NoneCompressor  # noqa: F401
 
-class Compressor:
-    """Base class: subclass it to make your own."""
+
+class _CastCompressor(CastCompressor):
+    @staticmethod
+    def is_floating(dtype: Any) -> bool:
+        return dtype.is_floating_point
 
     @staticmethod
-    def compress(tensor):
-        """Returns what to send, and whatever `decompress` needs to know."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor, ctx):
-        raise NotImplementedError
-
-
-class NoneCompressor(Compressor):
-    """Sends tensors as they are."""
-
-    @staticmethod
-    def compress(tensor):
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor, ctx):
-        return tensor
-
-
-class _CastCompressor(Compressor):
-    """Sends floating-point tensors as another floating-point type."""
-
-    dtype = None
-
-    @classmethod
-    def compress(cls, tensor):
-        if not tensor.dtype.is_floating_point:
-            return tensor, tensor.dtype
-        return tensor.type(cls.dtype), tensor.dtype
-
-    @staticmethod
-    def decompress(tensor, ctx):
-        return tensor.type(ctx) if ctx.is_floating_point else tensor
+    def cast(tensor: Any, dtype: Any) -> Any:
+        return tensor.type(dtype)
 
 
 class FP16Compressor(_CastCompressor):
@@ -58,6 +31,8 @@ class BF16Compressor(_CastCompressor):
 
 
 class Compression:
+    """What to pass as `compression=`: none, fp16 or bf16."""
+
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor

@@ -9,30 +9,7 @@ nothing is compiled, and the compiler is not imported for them.
 
 import types
 
-try:
-    from torch._C._dynamo import eval_frame as _eval_frame
-except ImportError:
-    _eval_frame = None
-
-
-def _skip_strategy():
-    """What tells the compiler to leave a frame and all below it alone; None: it can't be told."""
-    action = getattr(_eval_frame, "_FrameAction", None)
-    strategy = getattr(_eval_frame, "_FrameExecStrategy", None)
-    if action is None or strategy is None or not hasattr(_eval_frame, "set_code_exec_strategy"):
-        return None
-    return strategy(action.SKIP, action.SKIP)
-
-
-_SKIP = _skip_strategy()
-
-
-def _skip_code(code):
-    if _SKIP is not None:
-        _eval_frame.set_code_exec_strategy(code, _SKIP)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            _skip_code(constant)
+from horovod.torch.private import call_as_is
 
 
 def _functions(namespace, module_name):
@@ -50,6 +27,4 @@ def _functions(namespace, module_name):
 def leave_alone(module):
     """Mark all functions of a module."""
     for function in _functions(module, module.__name__):
-        function._torchdynamo_disable = True
-        function._torchdynamo_disable_msg = "it works with other ranks"
-        _skip_code(function.__code__)
+        call_as_is(function, "it works with other ranks")

@@ -2,11 +2,12 @@
 """Start all ranks from the same point: broadcast parameters, optimizer state, Python objects."""
 
 import io
+from typing import Any
 
 import cloudpickle
 import torch
 
-from horovod.common.process_sets import global_process_set
+from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.mpi_ops import (
     allgather,
     broadcast_,
@@ -17,7 +18,7 @@ from horovod.torch.mpi_ops import (
 )
 
 
-def broadcast_parameters(params, root_rank):
+def broadcast_parameters(params: Any, root_rank: int) -> None:
     """Copy the root's values into the parameters of all ranks.
 
     params: model.state_dict(), model.named_parameters() as a list, or a list of tensors.
@@ -109,7 +110,9 @@ def _make_gradients(optimizer, model):
             p.grad = p.grad.to_sparse(1)
 
 
-def broadcast_optimizer_state(optimizer, root_rank, model=None):
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None
+) -> None:
     """Give the optimizer of all ranks the root's state: learning rates, momenta, step counts.
 
     Ranks that have no state yet (the root resumed from a checkpoint, say) get it too. An optimizer
@@ -157,11 +160,16 @@ def _load(tensor):
     return cloudpickle.loads(data)
 
 
-def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set):
+def broadcast_object(
+    obj: Any,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """The root's object on all ranks; anything that cloudpickle can carry."""
     name = name or "broadcast_object"
     is_root = rank() == root_rank
-    data = _dump(obj) if is_root else None
+    data: Any = _dump(obj) if is_root else None
     count = torch.tensor([data.numel() if is_root else 0], dtype=torch.int64)
     broadcast_(count, root_rank, f"{name}.sz", process_set)
     if not is_root:
@@ -170,7 +178,7 @@ def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set
     return obj if is_root else _load(data)
 
 
-def allgather_object(obj, name=None):
+def allgather_object(obj: Any, name: str | None = None) -> list:
     """A list of the objects of all ranks, by rank."""
     name = name or "allgather_object"
     data = _dump(obj)

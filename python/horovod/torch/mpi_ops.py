@@ -2,67 +2,41 @@
 """Collective operations on PyTorch tensors.
 
 A tensor reaches the core as a pointer; the native module reads pointer, dtype and shape itself.
-`_handle_map` keeps the tensors of an operation alive until it is synchronised. The synchronous
-forms go through autograd only when a gradient is wanted.
+`_handles` (common/handles.py) keeps the tensors of an operation alive until it has ended. The
+synchronous forms go through autograd only when a gradient is wanted.
 
-Start reading at `_submit`; everything else says what to submit and what to do with the result.
+Start reading at `_start_into`; everything else says what to start and what to do with the result.
 """
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
-from horovod.common.basics import HorovodBasics as _HorovodBasics
+from horovod.common.compression import Compressor
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.handles import Handles, group_names, op_name, set_id
 from horovod.common.library import native
-from horovod.common.process_sets import (  # noqa: F401
-    ProcessSet,
-    add_process_set,
+from horovod.common.names import *  # noqa: F403
+from horovod.common.names import (
+    Adasum,
+    Average,
+    Sum,
     global_process_set,
-    remove_process_set,
+    handle_average_backwards_compatibility,
+    rank,
+    size,
 )
+from horovod.common.names import basics as _basics
+from horovod.common.process_sets import ProcessSet
 from horovod.common.process_sets import _setup as _setup_process_sets
-from horovod.common.util import (
-    check_installed_version,
-    get_average_backwards_compatibility_fun,
-    num_rank_is_power_2,
-)
+from horovod.common.util import check_installed_version, num_rank_is_power_2
 from horovod.torch.compression import Compression
+from horovod.torch.turns import next_era
 
 check_installed_version("pytorch", torch.__version__)
 
 _NULL = ""
-_basics = _HorovodBasics(__file__, "mpi_lib_v2")
-
-is_initialized = _basics.is_initialized
-start_timeline = _basics.start_timeline
-stop_timeline = _basics.stop_timeline
-size = _basics.size
-local_size = _basics.local_size
-cross_size = _basics.cross_size
-rank = _basics.rank
-local_rank = _basics.local_rank
-cross_rank = _basics.cross_rank
-is_homogeneous = _basics.is_homogeneous
-mpi_threads_supported = _basics.mpi_threads_supported
-mpi_enabled = _basics.mpi_enabled
-mpi_built = _basics.mpi_built
-gloo_enabled = _basics.gloo_enabled
-gloo_built = _basics.gloo_built
-nccl_built = _basics.nccl_built
-ddl_built = _basics.ddl_built
-ccl_built = _basics.ccl_built
-cuda_built = _basics.cuda_built
-rocm_built = _basics.rocm_built
-
-Average = _basics.Average
-Sum = _basics.Sum
-Adasum = _basics.Adasum
-Min = _basics.Min
-Max = _basics.Max
-Product = _basics.Product
-
-handle_average_backwards_compatibility = get_average_backwards_compatibility_fun(_basics)
-
-_setup_process_sets(_basics)
 
 _DTYPES = {
     torch.uint8: native.UINT8,
@@ -85,53 +59,33 @@ _from_dlpack = torch.utils.dlpack.from_dlpack
 # PyTorch without the C table gives us addresses instead.
 _HAS_EXCHANGE = native.register_exchange(torch.Tensor)
 
-_WITHOUT_TENSOR = (native.JOIN, native.BARRIER)
 _HOLD = native.OP_NAME_HOLD
 _WAITED = native.OP_NAME_HOLD | native.OP_WAITED
 
-# handle -> (input(s), ..., output): alive until the operation has ended. The last is the result.
-_handle_map = {}
-# handle -> function of the handle that makes the result, where more is to do than to wait.
-_finishers = {}
-# Tensors of operations that nobody can ask for any more, but which may still be running.
-_orphans = []
-# Handles of a life that has ended: True if the operation had not succeeded by then.
-_stale_handles = {}
-_polled_handle = None
-
-_SHUT_DOWN_TEXT = (
-    "Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt "
-    "to allreduce, allgather or broadcast a tensor after one of the ranks finished execution. If "
-    "the shutdown was caused by an exception, you should see the exception in the log before the "
-    "first shutdown message."
-)
+_handles = Handles(HorovodInternalError)
+_handle_map = _handles.entries  # for programs that look at it
+_start = _handles.start
+poll = _handles.poll
+synchronize = _handles.synchronize
 
 
 # ---- life ----
 
 
-def init(*args, **kwargs):
+def init(*args: Any, **kwargs: Any) -> None:  # type: ignore[no-redef]
     """Start Horovod; see HorovodBasics.init()."""
-    global _polled_handle
-    _polled_handle = None
-    if _handle_map:
-        _orphans.append((dict(_handle_map), dict(_finishers)))
-    _handle_map.clear()
-    _finishers.clear()
-    _stale_handles.clear()
+    _handles.begin()
     _basics.init(*args, **kwargs)
     _setup_process_sets(_basics)
 
 
-def shutdown(*args, **kwargs):
+def shutdown(*args: Any, **kwargs: Any) -> None:  # type: ignore[no-redef]
     """Stop Horovod on all ranks; pending operations fail."""
     from horovod.torch import arena
 
     arena.release_all()
-    for handle in list(_handle_map):
-        _stale_handles.setdefault(handle, native.status(handle) != 0)
+    next_era()
     _basics.shutdown(*args, **kwargs)
-    _orphans.clear()
 
 
 # ---- handing tensors over ----
@@ -163,105 +117,93 @@ def _is_ready(tensor):
 
 def _view(tensor):
     """What the native module reads of a tensor."""
-    if _HAS_EXCHANGE or tensor is None:
+    if _HAS_EXCHANGE:
         return tensor
     if not _is_ready(tensor):
         raise _TensorError("Tensor is not dense host memory.")
     return (tensor.data_ptr(), _DTYPES[tensor.dtype], tuple(tensor.shape))
 
 
-def _full_name(prefix, name):
-    if not name:
-        return None
-    try:
-        return prefix + name
-    except TypeError:
-        name.encode  # noqa: B018 - names are str: the error that scripts know
-        raise
-
-
-def _set_id(process_set):
-    process_set_id = process_set.process_set_id
-    if process_set_id is None:
-        raise ValueError(
-            f"{process_set} is not registered: pass it to hvd.init() or hvd.add_process_set()."
-        )
-    return process_set_id
-
-
-def _submit(kind, name, process_set, op, prescale, postscale, root, tensor, output, splits, flags):
-    """Hand one operation to the core; returns its handle. Raises TensorError for `_stand_in`."""
-    process_set_id = process_set.process_set_id
-    if process_set_id is None:
-        process_set_id = _set_id(process_set)
-    if tensor is None and kind not in _WITHOUT_TENSOR:
+def _start_into(
+    kind, prefix, name, process_set, op, prescale, postscale, root, tensor, output, flags
+):
+    """Start an operation whose result has its place already: `output`, which may be `tensor`."""
+    if tensor is None:
         raise AttributeError("'NoneType' object has no attribute 'new'")
-    if not _HAS_EXCHANGE:
-        same = output is tensor
-        tensor = _view(tensor)
-        output = tensor if same else _view(output)
+    full = None
+    if name:
+        try:
+            full = prefix + name if name[0] != "/" else name[1:]
+        except TypeError:
+            op_name(prefix, name)  # it knows what to raise
+    process_set_id = process_set.process_set_id
+    if process_set_id is None:
+        process_set_id = set_id(process_set)
     try:
-        return native.submit(
+        source, place = tensor, output
+        if not _HAS_EXCHANGE:
+            source, place = _view(tensor), _view(output)
+        return _start(
             kind,
-            name,
+            full,
             process_set_id,
             op,
             prescale,
             postscale,
             root,
-            tensor,
-            output,
-            splits,
+            source,
+            place,
+            None,
             flags,
+            (None, tensor, output),
         )
-    except RuntimeError as error:
-        raise HorovodInternalError(error) from None  # the context stays: scripts look at it
-
-
-def _submit_group(kind, names, process_set, op, prescale, postscale, inputs, outputs, flags):
-    process_set_id = _set_id(process_set)
-    if not _HAS_EXCHANGE:
-        inputs = [_view(tensor) for tensor in inputs]
-        outputs = [_view(tensor) for tensor in outputs] if outputs is not None else None
-    try:
-        return native.submit_group(
-            kind, names, process_set_id, op, prescale, postscale, inputs, outputs, flags
-        )
-    except RuntimeError as error:
-        raise HorovodInternalError(error) from None
-
-
-def _submit_into(kind, name, process_set, op, prescale, postscale, root, tensor, output, flags):
-    """Start an operation whose result has its place already: `output`, which may be `tensor`."""
-    arguments = (kind, name, process_set, op, prescale, postscale, root)
-    try:
-        handle = _submit(*arguments, tensor, output, None, flags)
     except _TensorError:
         copy = _stand_in(tensor)
         if copy is tensor and _is_ready(output):
             raise
-        target = output if output is not tensor and _is_ready(output) else copy
-        handle = _submit(*arguments, copy, target, None, flags)
-        _handle_map[handle] = (tensor, copy, output)
-        if target is not output:
-            _finishers[handle] = lambda handle: _copy_into(output, target)
-        return handle
-    _handle_map[handle] = (tensor, output)
-    return handle
+    target = output if output is not tensor and _is_ready(output) else copy
+    finish = None if target is output else lambda handle: _copy_into(output, target)
+    return _start(
+        *(kind, full, process_set_id, op, prescale, postscale, root),
+        *(_view(copy), _view(target), None, flags, (finish, tensor, copy, target, output)),
+    )
 
 
-def _submit_result(kind, name, process_set, op, prescale, postscale, tensor, splits, flags):
+def _start_result(
+    kind, prefix, name, process_set, op, prescale, postscale, tensor, splits, flags, finish=None
+):
     """Start an operation whose result the core makes; `synchronize` gives it where `tensor` is."""
-    arguments = (kind, name, process_set, op, prescale, postscale, 0)
-    source = tensor
+    if tensor is None:
+        raise AttributeError("'NoneType' object has no attribute 'new'")
+    arguments = (kind, op_name(prefix, name), set_id(process_set), op, prescale, postscale, 0)
+    if finish is None:
+
+        def finish(handle):
+            return _same_place(_take_result(handle, 0, tensor.dtype), tensor)
+
     try:
-        handle = _submit(*arguments, tensor, None, splits, flags)
+        return _start(*arguments, _view(tensor), None, splits, flags, (finish, tensor))
     except _TensorError:
         source = _stand_in(tensor)
-        handle = _submit(*arguments, source, None, splits, flags)
-    _handle_map[handle] = (tensor, source)
-    _finishers[handle] = lambda handle: _same_place(_take_result(handle, 0, tensor.dtype), tensor)
-    return handle
+    return _start(*arguments, _view(source), None, splits, flags, (finish, tensor, source))
+
+
+def _start_without_tensor(kind, process_set, flags, finish=None):
+    """Start a join or a barrier."""
+    return _start(
+        *(kind, None, set_id(process_set), Sum, 1.0, 1.0, 0, None, None, None, flags),
+        (finish, None),
+    )
+
+
+def _start_group(
+    kind, prefix, name, process_set, op, prescale, postscale, inputs, outputs, flags, entry
+):
+    return _handles.start_group(
+        *(kind, group_names(prefix, name, len(inputs)), set_id(process_set)),
+        *(op, prescale, postscale, list(map(_view, inputs))),
+        *(None if outputs is None else list(map(_view, outputs)), flags, entry),
+    )
 
 
 def _copy_into(output, target):
@@ -269,85 +211,9 @@ def _copy_into(output, target):
         return output.copy_(target)
 
 
-def _group_names(prefix, name, count):
-    if not name:
-        return None
-    full = _full_name(prefix, name)
-    return [f"{full}_{i + 1}of{count}" for i in range(count)]
-
-
 def _same_place(copy, tensor):
     """A result made in host memory, where the input lives."""
     return copy if tensor.device.type == "cpu" else copy.to(tensor.device)
-
-
-# ---- handles ----
-
-
-def poll(handle):
-    """Has the operation ended, well or badly? After True, `synchronize` does not block.
-
-    The first question about the operation that was started last is always answered with no:
-    programs rely on starting being asynchronous, however fast the core is.
-    """
-    global _polled_handle
-    if handle not in _handle_map or _stale_handles.get(handle) is False:
-        raise ValueError(f"Handle {handle} was not created or has been cleared.")
-    if handle in _stale_handles:
-        return True
-    is_done = native.poll(handle)
-    if handle != _polled_handle and handle == next(reversed(_handle_map)):
-        _polled_handle = handle
-        return False
-    return is_done
-
-
-def synchronize(handle):
-    """Wait until the operation has ended and return its result; None for an unknown handle."""
-    entry = _handle_map.get(handle)
-    if entry is None:
-        return None
-    if _stale_handles:
-        _synchronize_stale(handle)
-    finisher = _finishers.get(handle) if _finishers else None
-    try:
-        if finisher is None:
-            native.finish(handle)
-        else:
-            native.wait(handle)
-    except RuntimeError as error:
-        _forget(handle)
-        raise HorovodInternalError(error) from None
-    except ValueError:
-        _forget(handle)
-        raise
-    del _handle_map[handle]
-    if finisher is None:
-        return entry[-1]
-    del _finishers[handle]
-    try:
-        return finisher(handle)
-    finally:
-        native.release(handle)
-
-
-def _forget(handle):
-    _handle_map.pop(handle, None)
-    _finishers.pop(handle, None)
-
-
-def _synchronize_stale(handle):
-    has_failed = _stale_handles.get(handle)
-    if has_failed is None:
-        return
-    if not has_failed:
-        raise ValueError(f"Handle {handle} was not created or has been cleared.")
-    _forget(handle)
-    del _stale_handles[handle]
-    try:
-        raise RuntimeError(_SHUT_DOWN_TEXT)
-    except RuntimeError as error:
-        raise HorovodInternalError(error) from None
 
 
 def _take_result(handle, index, dtype):
@@ -373,9 +239,19 @@ def _allreduce_async(
 ):
     if op == Adasum:
         _check_adasum(op, process_set)
-    full = _full_name("allreduce.", name)
-    scales = (prescale_factor, postscale_factor)
-    return _submit_into(native.ALLREDUCE, full, process_set, op, *scales, 0, tensor, output, flags)
+    return _start_into(
+        native.ALLREDUCE,
+        "allreduce.",
+        name,
+        process_set,
+        op,
+        prescale_factor,
+        postscale_factor,
+        0,
+        tensor,
+        output,
+        flags,
+    )
 
 
 def _new_like(tensor):
@@ -384,14 +260,14 @@ def _new_like(tensor):
 
 
 def allreduce_async(
-    tensor,
-    average=None,
-    name=None,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-):
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
     """Start an allreduce into a new tensor; returns a handle for `poll` and `synchronize`."""
     op = handle_average_backwards_compatibility(op, average)
     output = _new_output(tensor)
@@ -433,15 +309,15 @@ class HorovodAllreduce(torch.autograd.Function):
 
 
 def allreduce(
-    tensor,
-    average=None,
-    name=None,
-    compression=Compression.none,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-):
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
     """Reduce a tensor over all ranks of the set; the default is the average.
 
     The input is left alone. Gradients flow: the gradient is allreduced in the same way.
@@ -478,14 +354,14 @@ def allreduce(
 
 
 def allreduce_async_(
-    tensor,
-    average=None,
-    name=None,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-):
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
     """Start an allreduce in place."""
     if average is not None or op is None:
         op = handle_average_backwards_compatibility(op, average)
@@ -495,14 +371,14 @@ def allreduce_async_(
 
 
 def allreduce_(
-    tensor,
-    average=None,
-    name=None,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-):
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
     """Allreduce in place; returns the same tensor."""
     if average is not None or op is None:
         op = handle_average_backwards_compatibility(op, average)
@@ -531,40 +407,37 @@ def _grouped_allreduce_async(
     if op == Adasum:
         _check_adasum(op, process_set)
     tensors[0]  # noqa: B018 - an empty group is an IndexError
-    names = _group_names("grouped_allreduce.", name, len(tensors))
-    arguments = (process_set, op, prescale_factor, postscale_factor)
-    inputs, targets = list(tensors), list(outputs)
+    arguments = (native.ALLREDUCE, "grouped_allreduce.", name, process_set, op)
+    arguments = (*arguments, prescale_factor, postscale_factor)
+    inputs, targets, results = list(tensors), list(outputs), tuple(outputs)
     try:
-        handle = _submit_group(native.ALLREDUCE, names, *arguments, inputs, targets, flags)
+        return _start_group(*arguments, inputs, targets, flags, (None, inputs, targets, results))
     except _TensorError:
         _check_device(tensors)
-        inputs = _stand_ins(tensors)
-        targets = [
-            output if output is not tensor and _is_ready(output) else copy
-            for tensor, output, copy in zip(tensors, outputs, inputs, strict=True)
-        ]
-        handle = _submit_group(native.ALLREDUCE, names, *arguments, inputs, targets, flags)
+    inputs = _stand_ins(tensors)
+    targets = [
+        output if output is not tensor and _is_ready(output) else copy
+        for tensor, output, copy in zip(tensors, results, inputs, strict=True)
+    ]
 
-        def finish(handle):
-            for output, target in zip(outputs, targets, strict=True):
-                if output is not target:
-                    output.copy_(target)
-            return tuple(outputs)
+    def finish(handle):
+        for output, target in zip(results, targets, strict=True):
+            if output is not target:
+                output.copy_(target)
+        return results
 
-        _finishers[handle] = finish
-    _handle_map[handle] = (tensors, inputs, targets, tuple(outputs))
-    return handle
+    return _start_group(*arguments, inputs, targets, flags, (finish, inputs, targets, results))
 
 
 def grouped_allreduce_async(
-    tensors,
-    average=None,
-    name=None,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-):
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
     """Start allreduces that become ready together; one handle for all."""
     op = handle_average_backwards_compatibility(op, average)
     outputs = [_new_output(tensor) for tensor in tensors]
@@ -607,15 +480,15 @@ class HorovodGroupedAllreduce(torch.autograd.Function):
 
 
 def grouped_allreduce(
-    tensors,
-    average=None,
-    name=None,
-    compression=Compression.none,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-):
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
     """Allreduce a list of tensors as one unit; returns a list."""
     op = handle_average_backwards_compatibility(op, average)
     pairs = [compression.compress(tensor) for tensor in tensors]
@@ -631,14 +504,14 @@ def grouped_allreduce(
 
 
 def grouped_allreduce_async_(
-    tensors,
-    average=None,
-    name=None,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-):
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
     """Start a grouped allreduce in place."""
     op = handle_average_backwards_compatibility(op, average)
     return _grouped_allreduce_async(
@@ -647,14 +520,14 @@ def grouped_allreduce_async_(
 
 
 def grouped_allreduce_(
-    tensors,
-    average=None,
-    name=None,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-):
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> tuple[torch.Tensor, ...]:
     """Grouped allreduce in place; returns a tuple of the same tensors."""
     op = handle_average_backwards_compatibility(op, average)
     return synchronize(
@@ -667,7 +540,9 @@ def grouped_allreduce_(
 # ---- sparse allreduce ----
 
 
-def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
+def sparse_allreduce_async(
+    tensor: torch.Tensor, name: str, op: int, process_set: ProcessSet = global_process_set
+) -> Callable[[], torch.Tensor]:
     """Start an allreduce of a sparse COO tensor; call what it returns to get the result.
 
     Rows that occur twice are summed first, then indices and values of all ranks are gathered.
@@ -690,6 +565,7 @@ def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
         with torch.sparse.check_sparse_tensor_invariants(enable=False):
             return torch.sparse_coo_tensor(indices.transpose(0, 1), values, tensor.size())
 
+    finish.handles = [values_handle, indices_handle]  # type: ignore[attr-defined]
     return finish
 
 
@@ -698,11 +574,14 @@ def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
 
 def _allgather_async(tensor, output, name, process_set, flags=_HOLD):
     """`output` is accepted for the sake of old callers; the result is a new tensor."""
-    full = _full_name("allgather.", name)
-    return _submit_result(native.ALLGATHER, full, process_set, Sum, 1.0, 1.0, tensor, None, flags)
+    return _start_result(
+        native.ALLGATHER, "allgather.", name, process_set, Sum, 1.0, 1.0, tensor, None, flags
+    )
 
 
-def allgather_async(tensor, name=None, process_set=global_process_set):
+def allgather_async(
+    tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
     """Start an allgather: the ranks' tensors one behind the other along the first dimension."""
     return _allgather_async(tensor, None, name, process_set)
 
@@ -724,7 +603,9 @@ class HorovodAllgather(torch.autograd.Function):
         return reduced.narrow(0, start, ctx.rows), None, None
 
 
-def allgather(tensor, name=None, process_set=global_process_set):
+def allgather(
+    tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> torch.Tensor:
     """Concatenate the ranks' tensors along the first dimension, in which they may differ."""
     if tensor.dim() == 0:
         raise IndexError("tuple index out of range")
@@ -736,20 +617,21 @@ def allgather(tensor, name=None, process_set=global_process_set):
 def _grouped_result_async(kind, prefix, tensors, name, op, scales, process_set, flags):
     """A group whose results are made by the core: allgather and reducescatter."""
     tensors[0]  # noqa: B018 - an empty group is an IndexError
-    names = _group_names(prefix, name, len(tensors))
-    sources = list(tensors)
+    tensors = list(tensors)
+
+    def finish(handle):
+        return tuple(
+            _same_place(_take_result(handle, i, tensor.dtype), tensor)
+            for i, tensor in enumerate(tensors)
+        )
+
+    arguments = (kind, prefix, name, process_set, op, *scales)
     try:
-        handle = _submit_group(kind, names, process_set, op, *scales, sources, None, flags)
+        return _start_group(*arguments, tensors, None, flags, (finish, tensors))
     except _TensorError:
         _check_device(tensors)
-        sources = _stand_ins(tensors)
-        handle = _submit_group(kind, names, process_set, op, *scales, sources, None, flags)
-    _handle_map[handle] = (tensors, sources)
-    _finishers[handle] = lambda handle: tuple(
-        _same_place(_take_result(handle, i, tensor.dtype), tensor)
-        for i, tensor in enumerate(tensors)
-    )
-    return handle
+    sources = _stand_ins(tensors)
+    return _start_group(*arguments, sources, None, flags, (finish, tensors, sources))
 
 
 def _grouped_allgather_async(tensors, outputs, name, process_set, flags=_HOLD):
@@ -765,7 +647,11 @@ def _grouped_allgather_async(tensors, outputs, name, process_set, flags=_HOLD):
     )
 
 
-def grouped_allgather_async(tensors, name=None, process_set=global_process_set):
+def grouped_allgather_async(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
     """Start allgathers that become ready together; one handle for all."""
     return _grouped_allgather_async(tensors, None, name, process_set)
 
@@ -796,7 +682,11 @@ class HorovodGroupedAllgather(torch.autograd.Function):
         return (None, None, *parts)
 
 
-def grouped_allgather(tensors, name=None, process_set=global_process_set):
+def grouped_allgather(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> tuple[torch.Tensor, ...]:
     """Allgather a list of tensors as one unit; returns a tuple."""
     tensors = list(tensors)
     tensors[0]  # noqa: B018
@@ -809,13 +699,16 @@ def grouped_allgather(tensors, name=None, process_set=global_process_set):
 
 
 def _broadcast_async(tensor, output, root_rank, name, process_set, flags=_HOLD):
-    full = _full_name("broadcast.", name)
-    return _submit_into(
-        native.BROADCAST, full, process_set, Sum, 1.0, 1.0, root_rank, tensor, output, flags
-    )
+    where = (native.BROADCAST, "broadcast.", name, process_set)
+    return _start_into(*where, Sum, 1.0, 1.0, root_rank, tensor, output, flags)
 
 
-def broadcast_async(tensor, root_rank, name=None, process_set=global_process_set):
+def broadcast_async(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
     """Start a broadcast into a new tensor. `root_rank` is a global rank."""
     return _broadcast_async(tensor, _new_output(tensor), root_rank, name, process_set)
 
@@ -839,7 +732,12 @@ class HorovodBroadcast(torch.autograd.Function):
         return reduced, None, None, None
 
 
-def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
+def broadcast(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
     """The root's tensor on all ranks, as a new tensor."""
     if tensor.requires_grad and torch.is_grad_enabled():
         return HorovodBroadcast.apply(tensor, root_rank, name, process_set)
@@ -848,12 +746,22 @@ def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
     )
 
 
-def broadcast_async_(tensor, root_rank, name=None, process_set=global_process_set):
+def broadcast_async_(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
     """Start a broadcast in place."""
     return _broadcast_async(tensor, tensor, root_rank, name, process_set)
 
 
-def broadcast_(tensor, root_rank, name=None, process_set=global_process_set):
+def broadcast_(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
     """Broadcast in place; returns the same tensor."""
     return synchronize(_broadcast_async(tensor, tensor, root_rank, name, process_set, _WAITED))
 
@@ -882,20 +790,23 @@ def _alltoall_async(tensor, splits, output, output_received_splits, name, proces
     splits, splits_device = _read_splits(splits)
     if splits is not None and splits.numel() == 0:
         splits = None
-    full = _full_name("alltoall.", name)
     rows = splits.tolist() if splits is not None else None
-    handle = _submit_result(native.ALLTOALL, full, process_set, Sum, 1.0, 1.0, tensor, rows, flags)
-    take = _finishers[handle]
 
     def finish(handle):
         received = native.result_splits(handle, 0, process_set.size())
-        return take(handle), torch.tensor(received, dtype=torch.int32, device=splits_device)
+        output = _same_place(_take_result(handle, 0, tensor.dtype), tensor)
+        return output, torch.tensor(received, dtype=torch.int32, device=splits_device)
 
-    _finishers[handle] = finish
-    return handle
+    where = (native.ALLTOALL, "alltoall.", name, process_set)
+    return _start_result(*where, Sum, 1.0, 1.0, tensor, rows, flags, finish)
 
 
-def alltoall_async(tensor, splits=None, name=None, process_set=global_process_set):
+def alltoall_async(
+    tensor: torch.Tensor,
+    splits: torch.Tensor | Sequence[int] | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
     """Start an alltoall; `synchronize` gives (output, received_splits)."""
     return _alltoall_async(tensor, splits, None, None, name, process_set)
 
@@ -932,7 +843,12 @@ class HorovodAlltoall(torch.autograd.Function):
         return grad, None, None, None
 
 
-def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
+def alltoall(
+    tensor: torch.Tensor,
+    splits: torch.Tensor | Sequence[int] | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Send `splits[i]` rows to rank i. With `splits`, also returns the rows received from each."""
     if tensor.requires_grad and torch.is_grad_enabled():
         output, received_splits = HorovodAlltoall.apply(tensor, splits, name, process_set)
@@ -962,19 +878,19 @@ def _reducescatter_async(
     flags=_HOLD,
 ):
     _check_scatter_op(op)
-    full = _full_name("reducescatter.", name)
+    where = (native.REDUCESCATTER, "reducescatter.", name, process_set)
     scales = (prescale_factor, postscale_factor)
-    return _submit_result(native.REDUCESCATTER, full, process_set, op, *scales, tensor, None, flags)
+    return _start_result(*where, op, *scales, tensor, None, flags)
 
 
 def reducescatter_async(
-    tensor,
-    name=None,
-    op=Average,
-    process_set=global_process_set,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-):
+    tensor: torch.Tensor,
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
     """Start a reducescatter: reduce, then each rank keeps its part of the first dimension."""
     return _reducescatter_async(
         tensor, None, name, op, process_set, prescale_factor, postscale_factor
@@ -1007,14 +923,14 @@ class HorovodReducescatter(torch.autograd.Function):
 
 
 def reducescatter(
-    tensor,
-    name=None,
-    compression=Compression.none,
-    op=Average,
-    process_set=global_process_set,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-):
+    tensor: torch.Tensor,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> torch.Tensor:
     """Reduce over all ranks; rank r gets its slice of the first dimension."""
     compressed, ctx = compression.compress(tensor)
     if compressed.requires_grad and torch.is_grad_enabled():
@@ -1054,13 +970,13 @@ def _grouped_reducescatter_async(
 
 
 def grouped_reducescatter_async(
-    tensors,
-    name=None,
-    op=Average,
-    process_set=global_process_set,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-):
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
     """Start reducescatters that become ready together; one handle for all."""
     return _grouped_reducescatter_async(
         tensors, None, name, op, process_set, prescale_factor, postscale_factor
@@ -1086,14 +1002,14 @@ class HorovodGroupedReducescatter(torch.autograd.Function):
 
 
 def grouped_reducescatter(
-    tensors,
-    name=None,
-    compression=Compression.none,
-    op=Average,
-    process_set=global_process_set,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-):
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[torch.Tensor]:
     """Reducescatter a list of tensors as one unit; returns a list."""
     pairs = [compression.compress(tensor) for tensor in tensors]
     pairs[0]  # noqa: B018 - an empty group is an IndexError
@@ -1108,23 +1024,52 @@ def grouped_reducescatter(
 # ---- join and barrier ----
 
 
-def join(device=-1) -> int:
+def join(device: int = -1) -> int:
     """Say that this rank has no more data; blocks until all ranks said so.
 
     Until then this rank contributes zeros to the allreduces of the others. Returns the rank that
     joined last. `device` is where zeros would be made on an accelerator.
     """
     int(device)
-    handle = _submit(
-        native.JOIN, None, global_process_set, Sum, 1.0, 1.0, 0, None, None, None, _WAITED
+    last = synchronize(
+        _start_without_tensor(native.JOIN, global_process_set, _WAITED, native.result_rank)
     )
-    _handle_map[handle] = (None,)
-    _finishers[handle] = native.result_rank
-    return synchronize(handle)
+    next_era()
+    return last
 
 
-def barrier(process_set=global_process_set):
+def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Return when all ranks of the set have called it."""
-    handle = _submit(native.BARRIER, None, process_set, Sum, 1.0, 1.0, 0, None, None, None, _WAITED)
-    _handle_map[handle] = (None,)
-    synchronize(handle)
+    synchronize(_start_without_tensor(native.BARRIER, process_set, _WAITED))
+
+
+# ---- names of the extension module, for programs that call it ----
+
+from horovod.torch import mpi_lib_v2 as mpi_lib  # noqa: E402 - it needs the functions above
+
+
+def _check_function(function_factory, tensor):
+    """The name in `mpi_lib` of an operation for this tensor; ValueError if there is none."""
+    function = function_factory(tensor)
+    if not hasattr(mpi_lib, function):
+        raise _unsupported(tensor)
+    if not tensor.is_contiguous():
+        raise ValueError("Tensor is required to be contiguous.")
+    return function
+
+
+def _make_function_factory(operation):
+    def factory(tensor):
+        return f"horovod_torch_{operation}_async_{tensor.type().replace('.', '_')}"
+
+    return factory
+
+
+_allreduce_function_factory = _make_function_factory("allreduce")
+_grouped_allreduce_function_factory = _make_function_factory("grouped_allreduce")
+_allgather_function_factory = _make_function_factory("allgather")
+_grouped_allgather_function_factory = _make_function_factory("grouped_allgather")
+_broadcast_function_factory = _make_function_factory("broadcast")
+_alltoall_function_factory = _make_function_factory("alltoall")
+_reducescatter_function_factory = _make_function_factory("reducescatter")
+_grouped_reducescatter_function_factory = _make_function_factory("grouped_reducescatter")

@@ -8,24 +8,35 @@ anyway. Either way the end of backward waits for all of them. So `p.grad` holds 
 as soon as `backward()` returns: clipping, GradScaler and whatever else looks at gradients work
 without further calls, and `synchronize()` in `step()` usually finds nothing left to do.
 
-A round is one allreduce of every parameter. The last of `backward_passes_per_step` backward passes
-starts one; so does each further pass before `step()`, which for averages is right, because the
-average of (reduced + new) is (reduced + average of new).
+A turn is what lies between two steps. In a turn each parameter is reduced in one or more rounds:
+the last of `backward_passes_per_step` backward passes runs the first, each further pass another,
+which reduces only what that pass has added. Ranks may differ in what they do between two steps.
+The k-th reduction of a parameter has a name of its own, so it is only ever combined with the k-th
+of the same turn; `step()` runs the rounds that other ranks have run and this one has not, with
+zeros, and none returns from it before all are inside (turns.py). Hence a gradient never meets one
+of another step.
 
-Start reading at `_DistributedOptimizer._on_gradient`.
+The end of backward does not wait for ever: another rank may need something that this one does
+between backward and `step()`. After a while it returns with gradients that wait when they are read
+(pending.py).
+
+Start reading at `_DistributedOptimizer._on_gradient`, then `_on_end_of_backward` and `_end_turn`.
 """
 
 import os
-import sys
 import warnings
 import weakref
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import contextmanager, suppress
 
 import torch
 
+from horovod.common.compression import Compressor
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.handles import set_id
 from horovod.common.library import native
-from horovod.common.process_sets import global_process_set
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.stacks import LongWait
 from horovod.common.util import split_list
 from horovod.torch.arena import GradientArena, copy_into, flat_view
 from horovod.torch.compression import BF16Compressor, Compression, FP16Compressor
@@ -36,10 +47,11 @@ from horovod.torch.mpi_ops import (
     _WAITED,
     Adasum,
     Average,
+    Max,
+    Sum,
     _allreduce_async,
     _grouped_allreduce_async,
-    _orphans,
-    _set_id,
+    _handles,
     is_initialized,
     local_size,
     rocm_built,
@@ -47,6 +59,9 @@ from horovod.torch.mpi_ops import (
     sparse_allreduce_async,
     synchronize,
 )
+from horovod.torch.pending import defer, plain_grad
+from horovod.torch.private import at_end_of_backward, current_backward, is_nested_backward
+from horovod.torch.turns import Word, discard_bit, era, find_conflict
 
 _TOO_MANY_PASSES = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). "
@@ -62,10 +77,14 @@ _STEP_TEXT = (
     "optimizer.skip_synchronize() context if you use optimizer.synchronize() in your code."
 )
 _CAST_DTYPES = {FP16Compressor: torch.float16, BF16Compressor: torch.bfloat16}
-_IN_ROUND = object()  # stands for a handle in _round
-_BACKWARD_CODE = getattr(
-    getattr(torch.autograd.graph, "_engine_run_backward", None), "__code__", None
-)
+_SUBMITTED = object()  # stands for a handle in _submitted
+_DENSE, _SPARSE = "dense", "sparse"
+_GLANCE_MS, _LOOK_MS = 1, 100
+_PATIENCE_MS = 200  # how long the end of backward waits for other ranks, at first
+
+
+def _is_elastic():
+    return os.environ.get("HOROVOD_ELASTIC") == "1"
 
 
 # ---- arguments ----
@@ -118,6 +137,23 @@ def _check_groups(groups):
             raise ValueError("A parameter can only appear once in groups.")
 
 
+# ---- owners ----
+
+# id of a parameter -> (reference to it, reference to the optimizer that reduces it): the one that
+# was made last. Parameters can't be keys, because comparing them makes tensors.
+_owners = {}
+
+
+def _owner_of(p):
+    _, owner = _owners.get(id(p), (None, None))
+    return owner() if owner is not None else None
+
+
+def _set_owner(p, optimizer):
+    key = id(p)
+    _owners[key] = (weakref.ref(p, lambda _: _owners.pop(key, None)), weakref.ref(optimizer))
+
+
 # ---- backward ----
 
 
@@ -128,17 +164,6 @@ def _has_spare_core():
     if mine * local_size() <= total:  # bound to cores of its own
         return mine > torch.get_num_threads()
     return mine >= local_size() * (torch.get_num_threads() + 1)
-
-
-def _is_nested_backward():
-    """Are we inside a backward that another backward called (re-entrant checkpointing)?"""
-    if _BACKWARD_CODE is None:
-        return False
-    depth, frame = 0, sys._getframe(1)
-    while frame is not None:
-        depth += frame.f_code is _BACKWARD_CODE
-        frame = frame.f_back
-    return depth > 1
 
 
 def _hook_gradient(p, function):
@@ -153,9 +178,12 @@ def _hook_gradient(p, function):
 class _DistributedOptimizer(torch.optim.Optimizer):
     """Its attributes go into a class made for the wrapped optimizer; see DistributedOptimizer."""
 
-    def __init__(
+    def __init__(self, params, *args, **kwargs):
+        super(self.__class__, self).__init__(params)
+        self._set_up(*args, **kwargs)
+
+    def _set_up(
         self,
-        params,
         named_parameters,
         compression,
         backward_passes_per_step=1,
@@ -165,30 +193,36 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         sparse_as_dense=False,
         process_set=global_process_set,
     ):
-        super(self.__class__, self).__init__(params)
-        self._parameter_names = _read_names(
+        if named_parameters is not None:
+            named_parameters = list(named_parameters)
+        names = _read_names(
             self.param_groups, named_parameters, lambda i, j: f"allreduce.noname.{i}.{j}"
         )
+        self._parameter_names = names
+        self._first_name = min(names.values(), default="")
         self._compression = compression
         self.backward_passes_per_step = backward_passes_per_step
-        self._allreduce_delay = dict.fromkeys(self._parameter_names, backward_passes_per_step)
+        self._allreduce_delay = dict.fromkeys(names, backward_passes_per_step)
         self.op = op
         self.gradient_predivide_factor = gradient_predivide_factor
         self.sparse_as_dense = sparse_as_dense
         self.process_set = process_set
 
-        # {p: (handle, ctx)}: in flight, or counted and not started if the handle is None. A handle
-        # is a number or a function that waits; ctx is what to do with the result, if anything.
-        self._handles = {}
-        # {p: (gradient, what to reduce, ctx)}: in place, to be started when backward ends.
-        self._staged = {}
-        self._round = []  # handles of gradients in the arena that were started together
+        self._turn = 0
+        self._era = era()
+        self._word = None  # _WordHandle of a word that is not answered
+        self._words = None  # memory for the words of all ranks
+        self._kinds = {}  # {p: _DENSE or _SPARSE}, as agreed by all ranks
+        self._begin_turn()
+
         self._is_overlapping = None  # are allreduces started while backward goes on?
-        self._reduced = {}  # since the last synchronize(): {p: gradient that holds the result}
-        self._sparse_seen = set()
-        self._backward_tasks = set()
+        self._patience_ms = _PATIENCE_MS
+        self._tasks = set()  # backward passes under way
+        self._is_nested = False  # is the newest of them inside another?
         self._grad_accs = []
         self._requires_update = {}  # in order, which a set would not keep
+        self._asleep = []  # parameters that need no gradient so far
+        self._hooks = {}
         self._synchronized = False
         self._should_synchronize = True
         self._arena = None
@@ -196,10 +230,40 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._groups = groups
         self._p_to_group = {}
         self._group_counts = {}
-        self._group_members = {}
 
-        if self.process_set.included() and (size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"):
+        self._is_active = self._is_member()
+        if self._is_active:
             self._register_hooks()
+
+    def _is_member(self):
+        """Are gradients reduced at all? In an elastic job also by one rank: others may come."""
+        return self.process_set.included() and (size() > 1 or _is_elastic())
+
+    def _begin_turn(self):
+        """Nothing of this turn has happened yet."""
+        # {p: (handle, ctx)} of what is in flight. A handle is a number or a function that waits;
+        # ctx is what to do with the result, if anything.
+        self._handles = {}
+        self._submitted = []  # handles of gradients in the arena that were started together
+        self._sent = {}  # {p: rounds in which p was started}
+        self._round = 0  # the largest of these numbers
+        self._reached = 0  # how many parameters have reached it
+        self._targets = {}  # {p: gradient that holds, or will hold, the result}, if started
+        self._staged = {}  # {p: (gradient, what to reduce, ctx)}: in place, not started
+        self._counted = {}  # parameters with fewer backward passes than backward_passes_per_step
+        self._extra = {}  # {p: gradient that came after p was started}: for the next round
+        self._aside = {}  # {p: p.grad while autograd makes the next extra}
+        self._at_risk = {}  # {p: what was started} by a backward that has not ended yet
+        self._void = set()  # parameters whose backward failed after they were started
+        self._results = {}  # {p: (gradient, its version)} when it was last reduced
+        self._deferred = {}  # {p: p.grad as a script may see it} before it is reduced
+        self._discards = 0
+        self._is_ending = False  # is this rank in step()?
+        self._brought = None  # (its rounds, has it changed gradients?) when it came there
+        self._blank = set()  # parameters that were started without a gradient, kind not agreed yet
+        self._dense_now = set()  # sparse parameters that another rank has started as dense ones
+        if self._word is not None:
+            self._word = self._words = None  # it may still be running
 
     @staticmethod
     def find_duplicates(lst):
@@ -216,16 +280,72 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._start_over()
         super(self.__class__, self).load_state_dict(*args, **kwargs)
 
-    # ---- set-up ----
+    # ---- parameters ----
 
     def _register_hooks(self):
         self._set_up_groups()
-        this = weakref.ref(self)
         for group in self.param_groups:
             for p in group["params"]:
                 if p.requires_grad:
-                    self._requires_update[p] = True
-                    self._grad_accs.append(_hook_gradient(p, _DistributedOptimizer._hook(this, p)))
+                    self._adopt(p)
+                else:
+                    self._asleep.append(p)
+
+    def _adopt(self, p):
+        """From now on p is reduced in every turn, by this optimizer and no other."""
+        former = _owner_of(p)
+        if former is not None and former is not self:
+            former._leave(p)
+        _set_owner(p, self)
+        self._requires_update[p] = True
+        self._allreduce_delay.setdefault(p, self.backward_passes_per_step)
+        if p.requires_grad:
+            this = weakref.ref(self)
+            before = p.register_hook(_DistributedOptimizer._hook_before(this, p))
+            after = _hook_gradient(p, _DistributedOptimizer._hook(this, p))
+            self._hooks[p] = (before, after)
+            self._grad_accs.append(after)
+
+    def _leave(self, p):
+        """Another optimizer reduces p from now on; step() takes the gradient as it is."""
+        if p in self._handles:
+            self._drain()
+            self._start_over()
+        self._requires_update.pop(p, None)
+        self._kinds.pop(p, None)
+        for hook in self._hooks.pop(p, ()):
+            if hasattr(hook, "remove"):
+                hook.remove()
+        self._grad_accs = [after for _, after in self._hooks.values()]
+
+    def _notice_parameters(self):
+        """Parameters that have been frozen, or that were added, are reduced once they can be."""
+        if any(p.requires_grad for p in self._asleep):
+            awake = [p for p in self._asleep if p.requires_grad]
+            self._asleep = [p for p in self._asleep if not p.requires_grad]
+            for p in awake:
+                self._adopt(p)
+
+    def add_param_group(self, param_group):
+        super(self.__class__, self).add_param_group(param_group)
+        if "_parameter_names" not in self.__dict__:
+            return  # the base class is being set up
+        index = len(self.param_groups) - 1
+        taken = set(self._parameter_names.values())
+        for j, p in enumerate(self.param_groups[index]["params"]):
+            if p in self._parameter_names:
+                name = self._parameter_names[p]  # named_parameters may name more than there are
+            else:
+                name = f"allreduce.noname.{index}.{j}"
+                if name in taken:
+                    raise ValueError(f"The name {name} is taken; give the new parameters names.")
+            self._parameter_names[p] = name
+            self._allreduce_delay[p] = self.backward_passes_per_step
+            if self._is_active:
+                self._asleep.append(p)
+        self._first_name = min(self._parameter_names.values())
+        if self._is_active:
+            self._notice_parameters()
 
     @staticmethod
     def _hook(this, p):
@@ -235,6 +355,15 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             optimizer = this()
             if optimizer is not None:
                 optimizer._on_gradient(p)
+
+        return hook
+
+    @staticmethod
+    def _hook_before(this, p):
+        def hook(_):
+            optimizer = this()
+            if optimizer is not None and p in optimizer._targets:
+                optimizer._set_aside(p)
 
         return hook
 
@@ -250,12 +379,14 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             groups = [[p for p in group if p in mine and p.requires_grad] for group in self._groups]
         else:
             by_name = {self._parameter_names[p]: p for p in parameters if p.requires_grad}
-            names = broadcast_object(
-                list(by_name),
-                root_rank=self.process_set.ranks[0] if self.process_set.ranks else 0,
-                name="DistributedOptimizer.groups",
-                process_set=self.process_set,
-            )
+            names = sorted(by_name)
+            if not _is_elastic():  # else a worker that comes later would be alone here
+                names = broadcast_object(
+                    list(by_name),
+                    root_rank=self.process_set.ranks[0] if self.process_set.ranks else 0,
+                    name="DistributedOptimizer.groups",
+                    process_set=self.process_set,
+                )
             groups = split_list([by_name[name] for name in names], self._groups)
         for group in groups:
             members = tuple(group)
@@ -266,37 +397,57 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     # ---- a gradient is ready ----
 
-    def _on_gradient(self, p):
-        handle, _ = self._handles.get(p, (None, None))
-        if handle is not None:
-            raise AssertionError(_TOO_MANY_PASSES)
-        delay = self._allreduce_delay[p]
-        if delay > 0:
-            self._allreduce_delay[p] = delay = delay - 1
-            if delay > 0:
-                self._handles[p] = (None, None)
+    def _set_aside(self, p):
+        """Before autograd adds to p.grad, which has been reduced in this turn or is being so."""
+        self._check_era()
+        if p not in self._targets:
+            return
+        base = plain_grad(p)
+        if base is None and p not in self._void:
+            self._results.pop(p, None)
+            self._discards |= discard_bit(self._sent[p])
+            if p not in self._handles:
+                del self._targets[p]  # its memory is free: what comes is a gradient like the first
                 return
-        elif self.op != Average and (p in self._staged or p.grad is self._reduced.get(p)):
-            raise AssertionError(_TOO_MANY_PASSES)
-        group = self._p_to_group.get(p)
+        self._aside[p] = base
+        p.grad = self._extra.pop(p, None)
+
+    def _on_gradient(self, p):
+        self._check_era()
+        if not self._is_active:
+            return
+        if p in self._aside:
+            extra = p.grad
+            self._extra[p] = extra.detach() if extra.requires_grad else extra
+            p.grad = self._aside.pop(p)
+            self._expect_end_of_backward()
+            return
+        if self._allreduce_delay[p] > 0:
+            self._allreduce_delay[p] -= 1
+            if self._allreduce_delay[p] > 0:
+                self._counted[p] = True
+                self._defer(p)
+                return
+        self._expect_end_of_backward()
         if not self._starts_at_once(p):
             self._stage(p)
-        elif group is None:
-            self._handles[p] = self._allreduce_grad_async(p)
+        elif p in self._p_to_group and p not in self._sent:
+            self._count_group(p, self._p_to_group[p])
         else:
-            self._count_group(p, group)
-        self._expect_end_of_backward()
+            self._start_early(p)
 
     def _starts_at_once(self, p):
-        if p.device.type != "cpu":
-            return True
         if self._is_overlapping is None:
             self._is_overlapping = size() > local_size() or _has_spare_core()
-        return self._is_overlapping
+        if not self._is_overlapping or self._is_nested:
+            return False
+        # A gradient that lies in its place already (zero_grad(set_to_none=False)) could not be
+        # taken back, should this backward fail.
+        return not self._is_held(p) and p.grad is not self._views()[0].get(p)
 
     def _stage(self, p):
         """Put the gradient in place while it is in the cache."""
-        if self._is_sparse(p) and not self.sparse_as_dense:
+        if self._is_held(p) or self._is_sparse(p):
             self._staged[p] = (None, None, None)
             return
         wire, finish = self._wire(p)
@@ -309,10 +460,21 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             return self._wire(p)
         return wire, finish
 
+    def _start_early(self, p):
+        """Before backward has ended: should it fail, what was started is known."""
+        self._keep_contribution(p)
+        self._handles[p] = self._allreduce_grad_async(p)
+
+    def _keep_contribution(self, p):
+        grad = p.grad.detach()
+        in_place = self._views()[0].get(p) is None and self._compression is Compression.none
+        self._at_risk[p] = grad.clone() if in_place and not grad.is_sparse else grad
+
     def _count_group(self, p, group):
-        self._handles[p] = (None, None)
+        self._keep_contribution(p)
+        self._stage(p)
         self._group_counts[group] += 1
-        if self._group_counts[group] == len(group):
+        if self._group_counts[group] == len(group) and not any(map(self._is_held, group)):
             self._start_group(group)
 
     def _start_group(self, group):
@@ -338,16 +500,18 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     def _wire(self, p):
         """(what to reduce in place, function that makes the result p.grad or None if it is)."""
-        grad = p.grad
+        grad = plain_grad(p)
         if grad is None:
             # Another rank may have a gradient for it.
+            if p not in self._kinds:
+                self._blank.add(p)
             p.grad = grad = torch.zeros_like(p, requires_grad=False)
         elif grad.requires_grad:
             p.grad = grad = grad.detach()
         if grad.is_sparse:
             return self._dense_wire(p, grad)
         views, wires = self._views()
-        view = views.get(p)
+        view = grad if grad is views.get(p) else self._arena.place(p)
         if view is not None and (self._compression is not Compression.none):
             view.copy_(grad)
             return wires[p], lambda _: grad.copy_(view)
@@ -369,88 +533,123 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         wire, ctx = self._compression.compress(grad.to_dense())
 
         def finish(result):
-            p.grad = self._compression.decompress(result, ctx).to_sparse()
+            p.grad = self._compression.decompress(result, ctx)
+            if self.sparse_as_dense:
+                p.grad = p.grad.to_sparse()
 
         return wire, finish
 
+    def _extra_wire(self, p):
+        """The same for what came after p was started; nothing is zeros."""
+        extra = self._extra.pop(p, None)
+        if extra is None:
+            extra = torch.zeros_like(p, requires_grad=False)
+        else:
+            self._blank.discard(p)
+        if extra.is_sparse:
+            extra = extra.to_dense()
+        wire, ctx = self._compression.compress(extra.contiguous())
+
+        def finish(result):
+            self._add(p, self._compression.decompress(result, ctx))
+
+        return wire, finish
+
+    @staticmethod
+    def _add(p, result):
+        grad = plain_grad(p)
+        if grad is None:
+            p.grad = result.reshape(p.shape)
+        elif not grad.is_sparse:
+            grad.add_(result)
+        else:
+            p.grad = grad + (result if result.is_sparse else result.to_sparse(grad.sparse_dim()))
+
+    # ---- starting ----
+
     def _allreduce_grad_async(self, p, flags=_HOLD):
         """Start the allreduce of p.grad; returns (handle, ctx)."""
-        name = self._parameter_names[p]
-        if self._is_sparse(p) and not self.sparse_as_dense:
-            self._staged.pop(p, None)
+        is_extra = p in self._targets
+        name = self._name_round(p)
+        if self._is_sparse(p):
             return self._sparse_allreduce_grad_async(p, name)
-        wire, finish = self._take_staged(p)
+        wire, finish = self._extra_wire(p) if is_extra else self._take_staged(p)
+        self._targets.setdefault(p, p.grad)
         prescale, postscale = self._scale_factors()
         handle = _allreduce_async(
             wire, wire, name, self.op, prescale, postscale, self.process_set, flags
         )
         return handle, finish
 
+    def _name_round(self, p):
+        """p is started once more in this turn: under this name."""
+        count = self._sent.get(p, 0) + 1
+        self._sent[p] = count
+        self._counted.pop(p, None)
+        if count > self._round:
+            self._round, self._reached = count, 0
+        self._reached += count == self._round
+        name = self._parameter_names[p]
+        return name if count == 1 else f"{name}.round{count}"
+
     def _is_sparse(self, p):
-        if p.grad is None:
-            return p in self._sparse_seen
-        if p.grad.is_sparse:
-            self._sparse_seen.add(p)
-            return True
-        return False
+        return self._kinds.get(p) == _SPARSE and p not in self._dense_now
+
+    def _is_held(self, p):
+        """Must it wait until the ranks have agreed on its kind?
+
+        At the end of backward a parameter without a gradient does not wait: what a script then
+        finds in p.grad must be the same on all ranks.
+        """
+        if p in self._kinds or self.sparse_as_dense:
+            return False
+        return self._is_ending if p.grad is None else p.grad.is_sparse
+
+    def _can_start(self, p):
+        """Those of a group start together, or none does."""
+        group = self._p_to_group.get(p) if p not in self._sent else None
+        return p in self._targets or not any(map(self._is_held, group or (p,)))
 
     def _sparse_allreduce_grad_async(self, p, name):
-        if p.grad is None:
-            p.grad = torch.zeros_like(p, requires_grad=False).to_sparse(1)
-        handle = sparse_allreduce_async(p.grad, name=name, op=self.op, process_set=self.process_set)
+        self._staged.pop(p, None)
+        is_extra = p in self._targets
+        grad = self._extra.pop(p, None) if is_extra else plain_grad(p)
+        if grad is None:
+            grad = torch.zeros_like(p, requires_grad=False)
+        if not grad.is_sparse:
+            grad = grad.to_sparse(1)
+        if not is_extra:
+            p.grad = grad
+        self._targets.setdefault(p, grad)
+        handle = sparse_allreduce_async(grad, name=name, op=self.op, process_set=self.process_set)
 
         def finish(result):
-            p.grad = result
+            if is_extra:
+                self._add(p, result)
+            else:
+                p.grad = result
 
         return handle, finish
 
     def _grouped_allreduce_grad_async(self, ps):
         """Start the allreduces of a group; returns (handle, ctx) for each."""
-        name = self._parameter_names[ps[0]]
-        if any(self._is_sparse(p) for p in ps) and not self.sparse_as_dense:
+        if any(map(self._is_sparse, ps)):
             return [self._allreduce_grad_async(p) for p in ps]
+        name = self._parameter_names[ps[0]]
         wires, finishes = zip(*(self._take_staged(p) for p in ps), strict=True)
+        for p in ps:
+            self._name_round(p)
+            self._targets.setdefault(p, p.grad)
         prescale, postscale = self._scale_factors()
         wires = list(wires)
         handle = _grouped_allreduce_async(
             wires, wires, name, self.op, prescale, postscale, self.process_set
         )
         group = _GroupHandle(handle)
-        return [((lambda i=i: group.result(i)), finish) for i, finish in enumerate(finishes)]
+        return [(group.part(i), finish) for i, finish in enumerate(finishes)]
 
-    # ---- the end of backward ----
-
-    def _expect_end_of_backward(self):
-        task = torch._C._current_graph_task_id()
-        if task < 0 or task in self._backward_tasks:
-            return
-        self._backward_tasks.add(task)
-        this = weakref.ref(self)
-
-        def on_end():
-            optimizer = this()
-            if optimizer is not None:
-                optimizer._on_end_of_backward(task)
-
-        torch.autograd.Variable._execution_engine.queue_callback(on_end)
-
-    def _on_end_of_backward(self, task):
-        self._backward_tasks.discard(task)
-        if _is_nested_backward():
-            return
-        # Of anything but an average, another pass may bring the rest; step() does not wait for it.
-        if self.op == Average or all(map(self._is_started, self._requires_update)):
-            self._start_missing()
-            self._wait_all()
-
-    def _is_started(self, p):
-        return p in self._staged or self._is_in_flight(p)
-
-    def _is_in_flight(self, p):
-        return self._handles.get(p, (None, None))[0] is not None
-
-    def _start_missing(self):
-        """Start the allreduce of every parameter that is not in flight, to complete the round.
+    def _start_missing(self, target):
+        """Start every parameter that was started in fewer than `target` rounds.
 
         Whoever calls this waits at once, so the engine's thread need not hear of it.
         """
@@ -458,63 +657,127 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         together = []
         _, wires = self._views()
         for p in reversed(self._requires_update):
-            if self._is_in_flight(p):
+            if self._sent.get(p, 0) >= target or p in self._handles:
                 continue
             self._allreduce_delay[p] = 0
-            group = self._p_to_group.get(p)
+            if not self._can_start(p):
+                continue
+            group = self._p_to_group.get(p) if p not in self._sent else None
             if group is not None:
                 if group not in done_groups:
                     done_groups.add(group)
                     self._start_group(group)
-            elif p in wires and not self._is_sparse(p):
+            elif p in wires and p not in self._targets and not self._is_sparse(p):
                 together.append(p)
             else:
                 self._handles[p] = self._allreduce_grad_async(p, _WAITED)
         if together:
-            self._start_together(together, wires)
+            self._start_together(together)
 
-    def _start_together(self, ps, wires):
+    def _start_together(self, ps):
         """Start gradients that have their place in the arena, by one call."""
         names, tensors = [], []
         for p in ps:
             wire, finish = self._take_staged(p)
-            if wire is not wires[p]:  # it has changed its type or device
+            if wire is not self._arena.wires.get(p):  # it has changed its type or device
                 self._staged[p] = (p.grad, wire, finish)
                 self._handles[p] = self._allreduce_grad_async(p, _WAITED)
                 continue
-            self._handles[p] = (_IN_ROUND, finish)
-            names.append("allreduce." + self._parameter_names[p])
+            self._handles[p] = (_SUBMITTED, finish)
+            names.append("allreduce." + self._name_round(p))
+            self._targets[p] = p.grad
             tensors.append(wire)
         scales = self._scale_factors()
-        where = (_set_id(self.process_set), self.op, *scales)
+        where = (set_id(self.process_set), self.op, *scales)
         try:
-            native.submit_each(self._round, native.ALLREDUCE, names, *where, tensors, _WAITED)
-        except RuntimeError as error:
+            native.submit_each(self._submitted, native.ALLREDUCE, names, *where, tensors, _WAITED)
+        except native.StatusError as error:
             self._give_up()
             raise HorovodInternalError(error)  # noqa: B904 - scripts look at the context
-        except BaseException:
-            self._give_up()
-            raise
+
+    # ---- rounds ----
+
+    def _has_news(self):
+        return bool(self._staged or self._extra or self._counted)
+
+    def _next_target(self):
+        """The round to complete or begin; 0 if there is nothing to do."""
+        if self._round > 0 and self._reached < len(self._requires_update):
+            missing = (p for p in self._requires_update if self._sent.get(p, 0) < self._round)
+            if any(map(self._can_start, missing)):
+                return self._round
+        if self._round == 0:
+            return 1
+        news = (*self._staged, *self._extra, *self._counted)
+        return self._round + 1 if any(map(self._can_start, news)) else 0
+
+    def _run_rounds(self, limit_ms=None):
+        """Reduce what there is. False: the time is over and some of it is in flight."""
+        if not self._handles and not self._has_news():
+            return True  # step() was called inside of this backward
+        with self._errors():
+            while (target := self._next_target()) > 0 or self._handles:
+                self._start_missing(target)
+                if not self._handles:
+                    break  # what is left is held until step()
+                if limit_ms is not None and not self._have_ended(limit_ms):
+                    return False
+                self._wait_all()
+        return True
+
+    def _in_flight(self):
+        handles = list(self._submitted)
+        for handle, _ in self._handles.values():
+            if handle is not _SUBMITTED:
+                handles += getattr(handle, "handles", None) or [handle]
+        return handles
+
+    def _have_ended(self, limit_ms):
+        return native.have_ended(self._in_flight(), limit_ms)
 
     def _wait_all(self):
+        """Wait for all that is in flight; p.grad is an ordinary tensor again."""
+        if self._submitted:
+            native.finish_each(self._submitted)
+            self._submitted.clear()
+        for p, (handle, finish) in self._handles.items():
+            result = None
+            if handle is not _SUBMITTED:
+                result = handle() if callable(handle) else synchronize(handle)
+            if p in self._void:
+                self._void.discard(p)
+                p.grad = self._targets[p]
+            plain_grad(p)
+            if finish is not None:
+                finish(result)
+            self._resolve(p)
+        for p in self._handles:
+            grad = p.grad
+            self._results[p] = (grad, None if grad is None else grad._version)
+        self._handles.clear()
+
+    def _defer(self, p):
+        """Whoever reads p.grad from now on waits for the reduction first."""
+        pending = defer(p, self)
+        if pending is not None:
+            self._deferred[p] = pending
+
+    def _resolve(self, p):
+        """What was handed out as p.grad shows the result."""
+        pending = self._deferred.pop(p, None)
+        if pending is not None and p.grad is not None:
+            pending.plain = p.grad
+
+    @contextmanager
+    def _errors(self):
+        """Whatever goes wrong, nothing of this turn counts."""
         try:
-            if self._round:
-                native.finish_each(self._round)
-                self._round.clear()
-            for p, (handle, finish) in self._handles.items():
-                if handle is None:
-                    continue
-                result = None
-                if handle is not _IN_ROUND:
-                    result = handle() if callable(handle) else synchronize(handle)
-                if finish is not None:
-                    finish(result)
-                self._reduced[p] = p.grad
+            yield
         except native.StatusError as error:
-            self._round.clear()  # all have ended
+            self._submitted.clear()  # all have ended
             self._drain()
             self._start_over()
-            raise HorovodInternalError(error)  # noqa: B904
+            raise HorovodInternalError(error)  # noqa: B904 - scripts look at the context
         except HorovodInternalError:
             self._drain()
             self._start_over()
@@ -522,56 +785,241 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         except BaseException:
             self._give_up()
             raise
-        self._handles.clear()
 
     def _give_up(self):
-        """Without waiting: nothing of this round counts, but some of it may still be running."""
-        for handle in self._round:
-            native.release(handle)
-        if self._round:
-            _orphans.append(self._arena)
-            self._round.clear()
+        """Without waiting: nothing of this turn counts, but some of it may still be running."""
+        _handles.abandon(self._submitted, self._arena, list(self._targets.values()))
+        self._submitted.clear()
         self._start_over()
-
-    # ---- what users call ----
-
-    def synchronize(self):
-        """Make sure that all gradients are reduced; `step()` does it by itself."""
-        if not self.process_set.included():
-            self._synchronized = True
-            return
-        if any(p not in self._reduced or p in self._handles for p in self._requires_update):
-            self._start_missing()
-            self._wait_all()
-        self._start_over()
-        self._synchronized = True
-
-    def _start_over(self):
-        """The next backward begins a new step."""
-        self._handles.clear()
-        self._staged.clear()
-        self._reduced.clear()
-        self._backward_tasks.clear()
-        for group in self._group_counts:
-            self._group_counts[group] = 0
-        for p in self._allreduce_delay:
-            self._allreduce_delay[p] = self.backward_passes_per_step
-        if self._arena is not None and not self._arena.views and is_initialized():
-            self._arena = None
-            self._is_overlapping = None  # it may be another world
 
     def _drain(self):
         """Wait for what is in flight, whatever comes of it: its memory may be used again."""
         for handle, _ in list(self._handles.values()):
             try:
-                if handle is _IN_ROUND:
+                if handle is _SUBMITTED:
                     continue
                 if callable(handle):
                     handle()
-                elif handle is not None:
+                else:
                     synchronize(handle)
             except Exception:  # noqa: BLE001 - the caller starts over
                 pass
+        if self._submitted:
+            with suppress(Exception):
+                native.finish_each(self._submitted)
+            self._submitted.clear()
+
+    def _start_over(self):
+        """The next backward begins a new turn."""
+        for p in self._targets:
+            plain_grad(p)
+        for p in self._counted:
+            plain_grad(p)
+        self._begin_turn()
+        self._tasks.clear()
+        for group in self._group_counts:
+            self._group_counts[group] = 0
+        for p in self._allreduce_delay:
+            self._allreduce_delay[p] = self.backward_passes_per_step
+        self._check_era()
+
+    def _check_era(self):
+        """In another world, or after a join, the ranks count from the beginning."""
+        if self._era == era() or not is_initialized():
+            return
+        self._era = era()
+        self._turn = 0
+        if self._submitted or self._handles:
+            _handles.keep(self._arena, list(self._targets.values()))
+        if self._arena is not None and not self._arena.views:  # it may be another world
+            self._arena = None
+            self._is_overlapping = None
+            self._words = None
+            self._kinds.clear()
+        self._notice_membership()
+        self._start_over()
+
+    def _notice_membership(self):
+        """In an elastic job this rank, or the ranks of our process set, may be others now."""
+        if not _is_elastic():
+            return
+        self._is_active = self.process_set.process_set_id is not None and self._is_member()
+        if self._is_active and not (self._requires_update or self._asleep):
+            self._register_hooks()
+
+    # ---- the end of backward ----
+
+    def _expect_end_of_backward(self):
+        task = current_backward()
+        if task < 0 or task in self._tasks:
+            return
+        self._is_nested = is_nested_backward()
+        if not self._is_nested:
+            self._tasks.clear()  # of one that failed: what it started stays
+            self._at_risk.clear()
+        if self._arena is not None and not self._staged:  # it is the first of a backward
+            self._arena.reclaim()
+        self._tasks.add(task)
+        this = weakref.ref(self)
+
+        def on_end():
+            optimizer = this()
+            if optimizer is not None:
+                optimizer._on_end_of_backward(task)
+
+        at_end_of_backward(on_end)
+
+    def _on_end_of_backward(self, task):
+        self._tasks.discard(task)
+        if is_nested_backward():
+            self._is_nested = False
+            for p in self._staged:  # the outer one may not touch a parameter of ours
+                self._defer(p)
+            return
+        self._tasks.clear()
+        self._at_risk.clear()
+        self._notice_parameters()
+        if self._run_rounds(self._patience_ms):
+            self._patience_ms = min(_PATIENCE_MS, self._patience_ms * 2)
+            return
+        # Perhaps another rank waits for something that comes after this backward.
+        self._patience_ms = max(1, self._patience_ms // 8)
+        for p in self._handles:
+            self._defer(p)
+
+    def _settle(self, is_reset):
+        """A script looks at a gradient before it is reduced."""
+        if current_backward() >= 0 or (is_reset and not self._handles):
+            return
+        self._finish()
+
+    def _finish(self):
+        """Reduce what there is, though this rank is not in step() yet."""
+        if not self._run_rounds(self._patience_ms):
+            self._meet(is_final=False)
+
+    # ---- the end of a turn ----
+
+    def synchronize(self):
+        """Make sure that all gradients are reduced; `step()` does it by itself."""
+        self._check_era()
+        if self._is_active:
+            self._notice_parameters()
+            if self._requires_update:
+                self._end_turn()
+        self._synchronized = True
+
+    def _end_turn(self):
+        self._tasks.clear()
+        self._at_risk.clear()
+        self._is_ending = True
+        self._brought = (self._round + self._has_news(), self._has_changed())
+        words = self._meet(is_final=True)
+        for p in self._dense_now:
+            p.grad = plain_grad(p).to_sparse(1)
+        turn = max(word.turn for word in words if word is not None)
+        conflict = find_conflict(words, self._ranks(), f"the optimizer of {self._first_name}")
+        self._start_over()
+        self._turn = turn + 1
+        if conflict is not None:
+            raise HorovodInternalError(conflict)
+
+    def _meet(self, is_final):
+        """Reduce what there is, together with ranks that are in another place.
+
+        A rank that is in step() comes here with its final word, runs the rounds that others have
+        run, with zeros, and leaves when all words are final; it returns them. One whose script
+        looks at a gradient before step() comes with another word and leaves as soon as its own
+        rounds are complete, perhaps before that word is answered.
+        """
+        rounds, words, waiting = 0, None, LongWait()
+        with self._errors():
+            while not (words and is_final and all(w.is_final for w in words if w is not None)):
+                self._start_missing(self._next_target() or min(self._round + 1, rounds))
+                if not is_final and not self._handles:
+                    return None
+                words = self._take_words(is_final)
+                if words is None:
+                    if self._handles and self._have_ended(_GLANCE_MS):
+                        self._wait_all()
+                        waiting = LongWait()
+                    elif self._word is not None:
+                        waiting.look([*self._in_flight(), self._word.handle])
+                    continue
+                present = [word for word in words if word is not None]
+                if any(word.is_asking for word in present):
+                    self._exchange_kinds()
+                rounds = max(word.rounds for word in present) if is_final else 0
+            while self._handles or self._round < rounds or self._next_target() > 0:
+                self._start_missing(self._next_target() or min(self._round + 1, rounds))
+                self._wait_all()
+        return words
+
+    def _ranks(self):
+        return self.process_set.ranks or range(self.process_set.size())
+
+    def _take_words(self, is_final):
+        """The words of all ranks (None: it has joined); None if they are not here yet."""
+        count = self.process_set.size()
+        if self._word is None:
+            is_asking = len(self._kinds) < len(self._requires_update)
+            rounds, is_changed = self._round + self._has_news(), False
+            if is_final:
+                rounds, is_changed = self._brought
+            mine = Word(self._turn, rounds, self._discards, is_final, is_asking, is_changed)
+            if count == 1:
+                return [mine]
+            if self._words is None:
+                self._words = torch.zeros(count, dtype=torch.int64)
+            self._words.zero_()
+            self._words[self.process_set.rank()] = mine.pack()
+            self._word = _WordHandle(self._sum_async(self._words, "turn", Sum))
+        if not native.have_ended([self._word.handle], _GLANCE_MS if self._handles else _LOOK_MS):
+            return None
+        synchronize(self._word.handle)
+        self._word = None
+        return [Word.unpack(value) for value in self._words.tolist()]
+
+    def _has_changed(self):
+        """Has the script put something else into a gradient since it was reduced?"""
+        for p, (grad, version) in self._results.items():
+            if plain_grad(p) is not grad or (grad is not None and grad._version != version):
+                return True
+        return False
+
+    def _sum_async(self, tensor, name, op):
+        name = f"DistributedOptimizer.{name}.{self._first_name}"
+        return _allreduce_async(tensor, tensor, name, op, 1.0, 1.0, self.process_set, _WAITED)
+
+    def _exchange_kinds(self):
+        """Agree which parameters are reduced at all, and which of them as sparse ones.
+
+        A parameter that any rank has started with a gradient is dense. If all that have a gradient
+        of it have a sparse one, it is sparse from now on, also on ranks without a gradient; if one
+        of those has started it with zeros, it is still reduced as a dense one in this turn.
+        """
+        mine = []
+        for p in self._parameter_names:
+            kind = self._kinds.get(p)
+            is_started = p in self._sent and kind is None
+            is_dense = kind == _DENSE or (is_started and p not in self._blank)
+            is_sparse = kind == _SPARSE or (p.grad is not None and p.grad.is_sparse)
+            mine.append((p in self._requires_update, is_started, is_dense, is_sparse))
+        flags = torch.tensor(mine, dtype=torch.int32)
+        synchronize(self._sum_async(flags, "kinds", Max))
+        for p, row in zip(list(self._parameter_names), flags.tolist(), strict=True):
+            is_reduced, is_started, is_dense, is_sparse = row
+            if not is_reduced or p in self._kinds:
+                continue
+            if p not in self._requires_update:
+                self._asleep = [q for q in self._asleep if q is not p]
+                self._adopt(p)
+            is_dense = self.sparse_as_dense or is_dense or not is_sparse
+            self._kinds[p] = _DENSE if is_dense else _SPARSE
+            if is_started and not is_dense:
+                self._dense_now.add(p)
+
+    # ---- what users call ----
 
     @contextmanager
     def skip_synchronize(self):
@@ -596,23 +1044,74 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         return super(self.__class__, self).step(closure)
 
     def zero_grad(self, *args, **kwargs):
-        if any(handle is not None for handle, _ in self._handles.values()):
-            raise AssertionError(_ZERO_GRAD_TEXT)
-        self._start_over()
+        self._check_era()
+        if self._is_active:
+            self._throw_away()
         return super(self.__class__, self).zero_grad(*args, **kwargs)
+
+    def _throw_away(self):
+        """The gradients so far are not wanted, nor is what the other ranks have added to them."""
+        has_failed = bool(self._tasks) and current_backward() < 0
+        if has_failed and not self._is_complete():
+            self._take_back()
+        elif self._targets:
+            if self._handles:
+                self._finish()
+            self._discards |= discard_bit(self._round)
+            self._targets.clear()
+            self._extra.clear()
+        for p in self._counted:
+            plain_grad(p)
+        self._results.clear()
+        self._counted.clear()
+        self._staged.clear()
+        self._aside.clear()
+        self._tasks.clear()
+        self._at_risk.clear()
+        for group in self._group_counts:
+            self._group_counts[group] = 0
+        for p in self._allreduce_delay:
+            self._allreduce_delay[p] = self.backward_passes_per_step
+
+    def _is_complete(self):
+        return self._round > 0 and self._reached == len(self._requires_update)
+
+    def _take_back(self):
+        """A backward failed on this rank; what it had started already is subtracted again."""
+        for p, contribution in self._at_risk.items():
+            if p in self._targets:
+                self._extra[p] = contribution.neg()
+                self._void.add(p)
+        for p in self._targets:
+            p.grad = None
+
+
+class _WordHandle:
+    """The handle of a word. Who drops it before the answer leaves the name to the next one."""
+
+    def __init__(self, handle):
+        self.handle = handle
+
+    def __del__(self):
+        if self.handle in _handles.entries:
+            _handles.abandon([self.handle])
 
 
 class _GroupHandle:
     """One handle for several parameters: whoever asks first waits."""
 
     def __init__(self, handle):
-        self._handle = handle
+        self.handles = [handle]
         self._results = None
 
-    def result(self, index):
-        if self._results is None:
-            self._results = synchronize(self._handle)
-        return self._results[index]
+    def part(self, index):
+        def finish():
+            if self._results is None:
+                self._results = synchronize(self.handles[0])
+            return self._results[index]
+
+        finish.handles = self.handles
+        return finish
 
 
 class _DistributedAdasumOptimizer(torch.optim.Optimizer):
@@ -622,8 +1121,11 @@ class _DistributedAdasumOptimizer(torch.optim.Optimizer):
     where it started is reduced, and step() applies it there.
     """
 
-    def __init__(self, params, named_parameters, compression, backward_passes_per_step=1):
+    def __init__(self, params, *args, **kwargs):
         super(self.__class__, self).__init__(params)
+        self._set_up(*args, **kwargs)
+
+    def _set_up(self, named_parameters, compression, backward_passes_per_step=1):
         self._parameter_names = _read_names(
             self.param_groups, named_parameters, lambda i, j: f"allreduce.noname.{j}"
         )
@@ -635,24 +1137,26 @@ class _DistributedAdasumOptimizer(torch.optim.Optimizer):
         self._requires_update = {}
         self._synchronized = False
         self._should_synchronize = True
-        self._starting_models = {
-            p: torch.zeros_like(p, requires_grad=False)
-            for group in self.param_groups
-            for p in group["params"]
-        }
-        self._register_hooks()
+        self._starting_models = {}
+        self._adopt_parameters(is_first=True)
 
     def set_backward_passes_per_step(self, passes):
         self.backward_passes_per_step = passes
         for p in self._allreduce_delay:
             self._allreduce_delay[p] = passes
 
-    def _register_hooks(self):
+    def _adopt_parameters(self, is_first=False):
+        """All that need a gradient are reduced from now on, also those unfrozen or added later."""
         this = weakref.ref(self)
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.requires_grad:
-                    p.grad = torch.zeros_like(p, requires_grad=False)
+        for i, group in enumerate(self.param_groups):
+            for j, p in enumerate(group["params"]):
+                if p not in self._starting_models:
+                    self._starting_models[p] = torch.zeros_like(p, requires_grad=False)
+                    self._parameter_names.setdefault(p, f"allreduce.noname.{i}.{j}")
+                    self._allreduce_delay.setdefault(p, self.backward_passes_per_step)
+                if p.requires_grad and p not in self._requires_update:
+                    if is_first:
+                        p.grad = torch.zeros_like(p, requires_grad=False)
                     self._requires_update[p] = True
                     self._grad_accs.append(_hook_gradient(p, _DistributedOptimizer._hook(this, p)))
 
@@ -703,6 +1207,7 @@ class _DistributedAdasumOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._adopt_parameters()
         for p in self._requires_update:
             if self._handles.get(p, (None, None))[0] is None:
                 self._handles[p] = self._allreduce_grad_async(p)
@@ -721,17 +1226,17 @@ class _DistributedAdasumOptimizer(torch.optim.Optimizer):
 
 
 def DistributedOptimizer(  # noqa: N802 - the name that scripts use
-    optimizer,
-    named_parameters=None,
-    compression=Compression.none,
-    backward_passes_per_step=1,
-    op=Average,
-    gradient_predivide_factor=1.0,
-    num_groups=0,
-    groups=None,
-    sparse_as_dense=False,
-    process_set=global_process_set,
-):
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
+    compression: type[Compressor] = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | list | None = None,
+    sparse_as_dense: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> torch.optim.Optimizer:
     """Wrap a torch.optim optimizer so that gradients are reduced over all ranks before its step.
 
     optimizer: any optimizer of torch.optim, or a subclass.
@@ -759,21 +1264,32 @@ def DistributedOptimizer(  # noqa: N802 - the name that scripts use
     if backward_passes_per_step <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
 
-    base = optimizer.__class__
     if op != Adasum or size() == 1:
-        cls = type(base.__name__, (base,), dict(_DistributedOptimizer.__dict__))
-        return cls(
-            optimizer.param_groups,
-            named_parameters,
-            compression,
-            backward_passes_per_step,
-            op,
-            gradient_predivide_factor,
-            groups,
-            sparse_as_dense,
-            process_set,
+        wrapped = _make_wrapped(optimizer, _DistributedOptimizer)
+        wrapped._set_up(
+            *(named_parameters, compression, backward_passes_per_step, op),
+            *(gradient_predivide_factor, groups, sparse_as_dense, process_set),
         )
+        return wrapped
     if process_set.process_set_id != 0:
         raise NotImplementedError("Adasum does not support non-global process sets yet.")
-    cls = type(base.__name__, (base,), dict(_DistributedAdasumOptimizer.__dict__))
-    return cls(optimizer.param_groups, named_parameters, compression, backward_passes_per_step)
+    wrapped = _make_wrapped(optimizer, _DistributedAdasumOptimizer)
+    wrapped._set_up(named_parameters, compression, backward_passes_per_step)
+    return wrapped
+
+
+def _make_wrapped(optimizer, attributes):
+    """An optimizer of a class made from the given one's, with its parameters, options and state.
+
+    The constructor of that class is not called: it may want arguments that only the user knows.
+    """
+    base = optimizer.__class__
+    if base.__module__ == __name__:
+        raise TypeError(f"This {base.__name__} is a DistributedOptimizer already.")
+    cls = type(base.__name__, (base,), dict(attributes.__dict__))
+    wrapped = cls.__new__(cls)
+    for name, value in optimizer.__dict__.items():
+        # A scheduler puts a wrapped step() into the object it watches; ours must be found.
+        if not (callable(value) and hasattr(cls, name)):
+            wrapped.__dict__[name] = value
+    return wrapped

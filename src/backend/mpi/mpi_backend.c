@@ -1,26 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpi_backend.c - see mpi_backend.h: the table, and a communicator for each group.
  *
- * A group's communicator is made when the group is, which all its members do at the same place in
- * the order of things that they have agreed on. That blocks until the last of them is there.
+ * A group's communicator is created with the group, which all its members do at the same point in
+ * the agreed order. That blocks until the last of them arrives.
  *
  * Thread: token holder.  Owner: struct world.  Start reading at group_open(). */
 #include "backend/mpi/mpi_backend.h"
 
+#include <stdio.h>
+#include <strings.h>
+
 #define GROUP_TAG 32 /* above the transport's own small numbers */
 #define TAG_COUNT 16384
+#define SCORE     100 /* it exists only if it was requested */
+#define POLL_NS   100000LL
 
 struct mpi_backend {
     struct backend base;
-    struct mpi_backend_options options;
+    struct mpi_job job;
     struct mpi_ops ops;
 };
 
 struct backend_group {
-    struct backend_group *fallback; /* every group has one */
-    struct mpi_coll *coll;          /* NULL: all goes to the fallback */
+    struct mpi_coll *coll;
     mpi_handle_t comm;
-    bool is_fallen_back;
 };
 
 static struct mpi_backend *of(struct backend *b)
@@ -28,16 +31,30 @@ static struct mpi_backend *of(struct backend *b)
     return (struct mpi_backend *)b;
 }
 
+/* MPI has no Adasum, and a barrier that was negotiated is already complete. */
+static bool is_supported(hvd_kind_t kind, hvd_reduce_t reduce, int32_t memory)
+{
+    return memory == 0 && kind != HVD_BARRIER && kind != HVD_JOIN &&
+           !(kind == HVD_ALLREDUCE && reduce == HVD_ADASUM);
+}
+
+static int32_t score(const struct backend *b, const struct group *group,
+                     const struct backend_ask *ask)
+{
+    (void)b;
+    return group->size > 1 && is_supported(ask->kind, ask->reduce, ask->memory) ? SCORE : -1;
+}
+
 static hvd_status_t comm_make(struct mpi_backend *m, const struct group *group, mpi_handle_t *ret,
                               struct error *error)
 {
-    const struct mpi_lib *lib = m->options.lib;
+    const struct mpi_lib *lib = m->job.lib;
     int *ranks = os_alloc(m->base.os, (size_t)group->size * sizeof *ranks);
     if (ranks == NULL)
         return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
     for (int32_t i = 0; i < group->size; i++)
         ranks[i] = group->ranks[i];
-    int code = lib->abi->comm_create_group(lib, m->options.comm, ranks, group->size,
+    int code = lib->abi->comm_create_group(lib, m->job.comm, ranks, group->size,
                                            GROUP_TAG + group->set_id % TAG_COUNT, ret);
     os_free(m->base.os, ranks);
     if (code != 0)
@@ -48,16 +65,13 @@ static hvd_status_t comm_make(struct mpi_backend *m, const struct group *group, 
 
 static void group_close(struct backend *b, struct backend_group *g)
 {
-    struct mpi_backend *m = of(b);
-    const struct mpi_lib *lib = m->options.lib;
+    const struct mpi_lib *lib = of(b)->job.lib;
     if (g == NULL)
         return;
     bool is_stuck = g->coll != NULL && g->coll->is_stuck;
     mpi_coll_destroy(g->coll);
     if (g->comm != lib->comm_null && !is_stuck)
         lib->abi->comm_free(lib, &g->comm);
-    if (g->fallback != NULL)
-        m->options.fallback->ops->group_close(m->options.fallback, g->fallback);
     os_free(b->os, g);
 }
 
@@ -65,16 +79,14 @@ static hvd_status_t group_open(struct backend *b, const struct group *group,
                                struct backend_group **ret, struct error *error)
 {
     struct mpi_backend *m = of(b);
-    struct backend *fallback = m->options.fallback;
-    bool is_native = group->size == 1 || (m->options.is_host_native && group->is_one_host);
+    if (group->size == 1)
+        return error_set(error, HVD_ERR_UNSUPPORTED, "MPI has nothing to do for one rank.");
     struct backend_group *g = os_alloc(b->os, sizeof *g);
     if (g == NULL)
         return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
-    g->comm = m->options.lib->comm_null;
-    hvd_status_t status = fallback->ops->group_open(fallback, group, &g->fallback, error);
-    if (status == HVD_OK && !is_native)
-        status = comm_make(m, group, &g->comm, error);
-    if (status == HVD_OK && !is_native)
+    g->comm = m->job.lib->comm_null;
+    hvd_status_t status = comm_make(m, group, &g->comm, error);
+    if (status == HVD_OK)
         status =
             mpi_coll_create(b->os, &m->ops, g->comm, group->size, group->self, &g->coll, error);
     if (status != HVD_OK) {
@@ -88,29 +100,23 @@ static hvd_status_t group_open(struct backend *b, const struct group *group,
 static hvd_status_t start(struct backend *b, struct backend_group *g, const struct coll *coll,
                           struct error *error)
 {
-    struct backend *fallback = of(b)->options.fallback;
-    bool is_adasum = coll->kind == HVD_ALLREDUCE && coll->reduce == HVD_ADASUM;
-    g->is_fallen_back = g->coll == NULL || is_adasum || coll->kind == HVD_BARRIER;
-    if (g->is_fallen_back)
-        return fallback->ops->start(fallback, g->fallback, coll, error);
+    (void)b;
+    if (!is_supported(coll->kind, coll->reduce, coll->memory))
+        return error_set(error, HVD_ERR_UNSUPPORTED, "MPI has no collective for this operation");
     return mpi_coll_start(g->coll, coll, error);
 }
 
 static hvd_status_t progress(struct backend *b, struct backend_group *g, bool *ret_moved,
                              struct error *error)
 {
-    struct backend *fallback = of(b)->options.fallback;
-    if (g->is_fallen_back)
-        return fallback->ops->progress(fallback, g->fallback, ret_moved, error);
+    (void)b;
     return mpi_coll_progress(g->coll, ret_moved, error);
 }
 
 static void reset(struct backend *b, struct backend_group *g, uint64_t base)
 {
-    struct backend *fallback = of(b)->options.fallback;
-    fallback->ops->reset(fallback, g->fallback, base);
-    if (g->coll != NULL)
-        mpi_coll_give_up(g->coll);
+    (void)b, (void)base;
+    mpi_coll_give_up(g->coll);
 }
 
 /* The names that users' tools know. */
@@ -136,29 +142,67 @@ static void destroy(struct backend *b)
         return;
     struct mpi_backend *m = of(b);
     mpi_ops_destroy(&m->ops);
-    m->options.fallback->ops->destroy(m->options.fallback);
     os_free(b->os, m);
+}
+
+/* MPI does not signal progress. */
+static int64_t poll_ns(struct backend *b)
+{
+    (void)b;
+    return POLL_NS;
 }
 
 static const struct backend_ops table = {.version = BACKEND_VERSION,
                                          .name = "mpi",
+                                         .score = score,
                                          .group_open = group_open,
                                          .group_close = group_close,
                                          .start = start,
                                          .progress = progress,
                                          .reset = reset,
                                          .activity = activity,
-                                         .destroy = destroy};
+                                         .destroy = destroy,
+                                         .poll_ns = poll_ns};
 
-hvd_status_t mpi_backend_create(const struct os *os, const struct mpi_backend_options *options,
+hvd_status_t mpi_backend_create(const struct os *os, const struct mpi_job *job,
                                 struct backend **ret, struct error *error)
 {
     struct mpi_backend *m = os_alloc(os, sizeof *m);
     if (m == NULL)
         return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
-    m->base = (struct backend){.ops = &table, .os = os};
-    m->options = *options;
-    m->ops.lib = options->lib;
+    m->base = (struct backend){.ops = &table,
+                               .os = os,
+                               .is_final = true,
+                               .is_one_thread = job->lib->level < MPI_LEVEL_SERIALIZED};
+    m->job = *job;
+    m->ops.lib = job->lib;
     *ret = &m->base;
     return HVD_OK;
 }
+
+/* ---- the row ---- */
+
+static bool probe(const struct backend_place *place, char *ret_why)
+{
+    const char *why = NULL;
+    if (place->rank < 0)
+        why =
+            mpi_lib_probe(place->os, place->config->mpi_library, NULL, 0)
+                ? NULL
+                : "No MPI library was found. Install one, or set HOROVOD_MPI_LIBRARY to its file.";
+    else if (place->mpi == NULL)
+        why = "The ranks of this job did not meet by way of MPI. Start it with mpirun, or set "
+              "HOROVOD_CONTROLLER=mpi.";
+    else if (strcasecmp(place->config->cpu_operations, "mpi") != 0)
+        why = "HOROVOD_CPU_OPERATIONS=mpi was not asked for.";
+    snprintf(ret_why, WHY_MAX, "%s", why != NULL ? why : "");
+    return why == NULL;
+}
+
+static hvd_status_t row_create(const struct backend_place *place, struct backend **ret,
+                               struct error *error)
+{
+    return mpi_backend_create(place->os, place->mpi, ret, error);
+}
+
+const struct backend_row mpi_backend_row = {.name = "mpi", .probe = probe, .create = row_create};

@@ -3,38 +3,32 @@
  * group.
  *
  *   mpi_backend.c  the table, groups and their communicators; start reading there
- *   mpi_coll.c     one collective at a time, cut into windows
- *   mpi_move.c     moving windows between the tensors and our memory, scaling on the way
- *   mpi_ops.c      which of MPI's types and operations, or which operation of ours
+ *   mpi_coll.c     one collective at a time, split into windows
+ *   mpi_move.c     copying windows between the tensors and our memory, with scaling
+ *   mpi_ops.c      selects MPI's types and operations, or one of our own operations
  *
- * What MPI has no collective for (Adasum), and groups that are better served in shared memory, go
- * to `fallback`, a whole backend.
+ * Ops that MPI has no collective for (Adasum), and groups of one, it declines by its score; another
+ * backend runs them.
  *
- * MPI can't withdraw a collective. So it never works on a tensor, only on memory of ours, which a
- * group that had to give up keeps for ever; and plans, which start a collective before all ranks
- * are known to come, must be off (config.plan_disable) where this backend is used.
+ * MPI can't cancel a collective. So it never works on a tensor, only on our own memory, which a
+ * group that had to give up never frees; and plans, which start a collective before all ranks are
+ * known to take part, must be off if this backend is used (backend.is_final).
  *
  * Thread: token holder; MPI's level must allow that.  Owner: struct world. */
 #ifndef HVD_BACKEND_MPI_BACKEND_H
 #define HVD_BACKEND_MPI_BACKEND_H
 
-#include "backend/backend.h"
+#include "backend/backends.h"
 #include "transport/mpi/mpi_lib.h"
 
-struct mpi_backend_options {
-    const struct mpi_lib *lib; /* initialised */
-    mpi_handle_t comm;         /* errors return; its ranks are the world's */
-    struct backend *fallback;  /* destroyed with this backend */
-    bool is_host_native;       /* groups of one host go to the fallback */
-};
+extern const struct backend_row mpi_backend_row;
 
-/* On failure the fallback is still the caller's. */
-hvd_status_t mpi_backend_create(const struct os *os, const struct mpi_backend_options *options,
+hvd_status_t mpi_backend_create(const struct os *os, const struct mpi_job *job,
                                 struct backend **ret, struct error *error);
 
-/* ---- inside ---- */
+/* ---- internal ---- */
 
-/* Operations that MPI has not, made when first needed. */
+/* Operations that MPI lacks, created when first needed. */
 struct mpi_ops {
     const struct mpi_lib *lib;
     mpi_handle_t made[HVD_DTYPE_COUNT][HVD_REDUCE_COUNT];
@@ -46,7 +40,7 @@ hvd_status_t mpi_ops_find(struct mpi_ops *ops, hvd_dtype_t dtype, hvd_reduce_t r
                           mpi_handle_t *ret, struct error *error);
 void mpi_ops_destroy(struct mpi_ops *ops);
 
-#define MPI_SLOTS 2 /* one window is packed while another is under way */
+#define MPI_SLOTS 2 /* one window is packed while another is in progress */
 
 struct mpi_slot {
     mpi_handle_t request;
@@ -63,7 +57,9 @@ struct mpi_coll {
     mpi_handle_t comm;
     int32_t size, self;
     const struct coll *coll; /* NULL: idle */
-    size_t element_bytes;
+    size_t element_bytes;    /* in our memory */
+    size_t tensor_bytes;     /* in the tensors */
+    bool is_wide;            /* float16, sent as float32 */
     mpi_handle_t type, op;
     /* Blocks: the elements that belong to each rank, or one for all (allreduce, broadcast). A
      * window is `window` elements of every block. */
@@ -76,13 +72,13 @@ struct mpi_coll {
     bool is_agreeing;    /* alltoall: how many windows? */
     int64_t most, most_of_all;
     mpi_handle_t agreement;
-    bool is_stuck; /* MPI still works on something that nobody will end */
+    bool is_stuck; /* MPI still works on something that will never complete */
 };
 
 hvd_status_t mpi_coll_create(const struct os *os, struct mpi_ops *ops, mpi_handle_t comm,
                              int32_t size, int32_t self, struct mpi_coll **ret,
                              struct error *error);
-/* Keeps what MPI still works on. */
+/* Does not free memory that MPI still uses. */
 void mpi_coll_destroy(struct mpi_coll *c);
 hvd_status_t mpi_coll_start(struct mpi_coll *c, const struct coll *coll, struct error *error);
 hvd_status_t mpi_coll_progress(struct mpi_coll *c, bool *ret_moved, struct error *error);

@@ -1,24 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mpi_coll.c - one collective of one group, cut into windows.
+/* mpi_coll.c - one collective of one group, split into windows.
  *
- *   window 0:  pack - MPI_I... - unpack
- *   window 1:         pack - MPI_I... - unpack      (in the other slot)
- *   window 2:                pack - ...
+ *       window 0:  pack - MPI_I... - unpack
+ *       window 1:         pack - MPI_I... - unpack      (in the other slot)
+ *       window 2:                pack - ...
  *
  * A window is at most WINDOW_BYTES of all blocks together, so counts fit MPI's int whatever the
- * tensors' size, memory is bounded, and packing hides behind the transfer of the window before.
+ * tensors' size, memory is bounded, and packing overlaps with the transfer of the window before.
  * Every rank posts the same windows in the same order: their number depends on counts that all
- * know, save for an alltoall, whose ranks first agree on the largest block of any.
+ * know, except for an alltoall, whose ranks first agree on the largest block of any.
  *
- * Thread: token holder.  Owner: struct backend_group.  Blocks: never.
- * Start reading at mpi_coll_start(). */
+ * An average of float16 is sent as float32: MPI's partial sums could overflow although the average
+ * does not.
+ *
+ * Thread: token holder.  Owner: struct backend_group.  Blocks: never. Start reading at
+ * mpi_coll_start(). */
 #include "backend/mpi/mpi_backend.h"
 #include "reduce/reduce.h"
 
 #define WINDOW_BYTES (4u << 20)
-#define PATIENCE_NS  1000000LL /* MPI rings nobody: for so long it is looked at all the time */
+#define PATIENCE_NS                                                                                \
+    1000000LL /* MPI does not signal progress: for this long it is polled continuously */
 
-/* ---- life ---- */
+/* ---- create and destroy ---- */
 
 hvd_status_t mpi_coll_create(const struct os *os, struct mpi_ops *ops, mpi_handle_t comm,
                              int32_t size, int32_t self, struct mpi_coll **ret, struct error *error)
@@ -147,7 +151,7 @@ static uint64_t share(const uint64_t *blocks, int32_t i, uint64_t w, uint64_t wi
 
 /* ---- one window ---- */
 
-/* `unit`: what MPI counts in, elements (1) or bytes. */
+/* `unit`: what MPI counts, elements (1) or bytes. */
 static void counts_fill(const struct mpi_coll *c, const uint64_t *blocks, uint64_t w, size_t unit,
                         int *ret_counts, int *ret_at)
 {
@@ -287,12 +291,16 @@ static hvd_status_t begin(struct mpi_coll *c, struct error *error)
 {
     const struct coll *coll = c->coll;
     hvd_status_t status = check(c, error);
-    if (status == HVD_OK && (coll->kind == HVD_ALLREDUCE || coll->kind == HVD_REDUCESCATTER))
-        status = mpi_ops_find(c->ops, coll->dtype, coll->reduce, &c->op, error);
+    bool is_reducing = coll->kind == HVD_ALLREDUCE || coll->kind == HVD_REDUCESCATTER;
+    c->is_wide = is_reducing && reduce_needs_width(coll->dtype, coll->reduce, coll->postscale);
+    hvd_dtype_t dtype = c->is_wide ? HVD_FLOAT32 : coll->dtype;
+    if (status == HVD_OK && is_reducing)
+        status = mpi_ops_find(c->ops, dtype, coll->reduce, &c->op, error);
     if (status != HVD_OK)
         return status;
-    c->element_bytes = hvd_dtype_bytes(coll->dtype);
-    c->type = mpi_ops_type(c->lib, coll->dtype);
+    c->tensor_bytes = hvd_dtype_bytes(coll->dtype);
+    c->element_bytes = hvd_dtype_bytes(dtype);
+    c->type = mpi_ops_type(c->lib, dtype);
     c->posted = c->done = c->window_count = 0;
     blocks_count(c);
     if (coll->kind == HVD_ALLTOALL)
@@ -358,8 +366,8 @@ static hvd_status_t windows_progress(struct mpi_coll *c, bool *ret_moved, struct
     return HVD_OK;
 }
 
-/* Nothing has moved. Whoever then goes to sleep looks again much later than most collectives take,
- * so that for a while it counts as movement; others may have the core meanwhile. */
+/* There was no progress. A thread that goes to sleep polls again much later than most collectives
+ * take, so for a while this counts as progress; other processes may have the core meanwhile. */
 static bool is_patient(struct mpi_coll *c, bool has_moved)
 {
     int64_t now_ns = os_now_ns(c->os);

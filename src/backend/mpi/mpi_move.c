@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpi_move.c - windows of blocks between the tensors and our memory.
  *
- * A block is what belongs to one rank: for an allreduce or a broadcast all parts one behind the
- * other, else rank i's piece of every part, one behind the other. Prescale is applied on the way
- * in, postscale on the way out.
+ * A block belongs to one rank: for an allreduce or a broadcast all parts one after the other, else
+ * rank i's piece of every part, one after the other. Prescale is applied when copying in, postscale
+ * when copying out.
  *
  * Thread: token holder.  Blocks: never.  Start reading at move(). */
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "backend/mpi/mpi_backend.h"
 #include "reduce/reduce.h"
 
-/* Where the piece of a block lies that comes from a part. */
+/* The position of a part's piece in a block. */
 struct piece {
     uint64_t at, count; /* elements */
 };
@@ -60,6 +60,18 @@ static void copy(const struct mpi_coll *c, void *to, const void *from, uint64_t 
     reduce_run(&job);
 }
 
+static void copy_wide(void *to, const void *from, uint64_t count, bool is_in, double scale)
+{
+    if (is_in) {
+        reduce_widen(from, (size_t)count, scale, to);
+        return;
+    }
+    /* `from` is ours and is not needed any more */
+    if (scale != 1.0)
+        reduce_scale(HVD_FLOAT32, (void *)(uintptr_t)from, (size_t)count, scale);
+    reduce_narrow(from, (size_t)count, to);
+}
+
 static void move(const struct mpi_coll *c, int32_t block, uint64_t from, uint64_t count,
                  uint8_t *work, bool is_in, double scale)
 {
@@ -71,11 +83,13 @@ static void move(const struct mpi_coll *c, int32_t block, uint64_t from, uint64_
             continue;
         }
         uint64_t n = piece.count - from < count ? piece.count - from : count;
-        size_t at = (size_t)(piece.at + from) * c->element_bytes;
-        if (is_in)
-            copy(c, work, (const uint8_t *)coll->parts[p].in + at, n, scale);
+        size_t at = (size_t)(piece.at + from) * c->tensor_bytes;
+        const void *source = is_in ? (const uint8_t *)coll->parts[p].in + at : work;
+        void *target = is_in ? work : (uint8_t *)coll->parts[p].out + at;
+        if (c->is_wide)
+            copy_wide(target, source, n, is_in, scale);
         else
-            copy(c, (uint8_t *)coll->parts[p].out + at, work, n, scale);
+            copy(c, target, source, n, scale);
         work += n * c->element_bytes;
         count -= n;
         from = 0;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mpi_ops.c - which type and operation of MPI stand for ours.
+/* mpi_ops.c - maps our types and operations to MPI's.
  *
- * MPI has no half types, leaves open what MIN and MAX make of a NaN, and its logical operations
- * need a type of their own: there our kernels are handed to MPI as operations. A half type travels
- * as uint16 and a bool as uint8, which only those operations see.
+ * MPI has no half types, does not define the result of MIN and MAX for a NaN, and its logical
+ * operations need a separate type: there our kernels are passed to MPI as operations. A half type
+ * is sent as uint16 and a bool as uint8, which only those operations see.
  *
- * Thread: token holder; MPI calls the operations from inside its own calls.
- * Start reading at mpi_ops_find(). */
+ * Thread: token holder; MPI calls the operations from inside its own calls. Start reading at
+ * mpi_ops_find(). */
 #include "backend/mpi/mpi_backend.h"
 #include "reduce/reduce.h"
 
@@ -29,23 +29,12 @@ mpi_handle_t mpi_ops_type(const struct mpi_lib *lib, hvd_dtype_t dtype)
     return lib->types[MPI_TYPE_BYTE];
 }
 
-static void reduce_two(hvd_dtype_t dtype, hvd_reduce_t op, const void *in, void *inout, int count)
+static void fold(hvd_dtype_t dtype, hvd_reduce_t op, const void *in, void *inout, int count)
 {
-    const void *sources[2] = {in, inout};
-    void *targets[1] = {inout};
-    struct reduce_job job = {.dtype = dtype,
-                             .op = op,
-                             .prescale = 1.0,
-                             .postscale = 1.0,
-                             .sources = sources,
-                             .source_count = 2,
-                             .targets = targets,
-                             .target_count = 1,
-                             .count = (size_t)(count > 0 ? count : 0)};
-    reduce_run(&job);
+    reduce_two(dtype, op, in, inout, inout, (size_t)(count > 0 ? count : 0), 1.0);
 }
 
-/* MPI tells an operation nothing but the type, so each pair needs a function of its own. */
+/* MPI passes only the type to an operation, so each pair needs a separate function. */
 #define OPERATIONS(X)                                                                              \
     X(FLOAT16, SUM)                                                                                \
     X(FLOAT16, MIN)                                                                                \
@@ -68,7 +57,7 @@ static void reduce_two(hvd_dtype_t dtype, hvd_reduce_t op, const void *in, void 
     static void reduce_##dtype##_##op(void *in, void *inout, int *count, void *type)               \
     {                                                                                              \
         (void)type;                                                                                \
-        reduce_two(HVD_##dtype, HVD_##op, in, inout, *count);                                      \
+        fold(HVD_##dtype, HVD_##op, in, inout, *count);                                            \
     }
 OPERATIONS(OPERATION)
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* host.c - the life of a group that works in shared memory, and the loop that runs its steps.
+/* host.c - creates and destroys a group that works in shared memory, and runs its steps.
  *
- * Nothing blocks: progress() looks whether the awaited wave has arrived, runs steps until the next
+ * Nothing blocks: progress() checks whether the awaited wave has arrived, runs steps until the next
  * wait or until a step has used up its budget, and returns.
  *
- * Thread: token holder.  Owner: the native backend.  Invariant: when a collective ends, all members
- * have published its last wave and none reads or writes another's buffers any more.
- * Start reading at host_coll_start(). */
+ * Thread: token holder.  Owner: the native backend.  Invariant: when a collective completes, all
+ * members have published its last wave and none still reads or writes another's buffers. Start
+ * reading at host_coll_start(). */
 #include "backend/native/host.h"
 
 #include <string.h>
@@ -16,11 +16,10 @@
 #define STAGE_CHUNK_MAX (4u << 20) /* of all shares together, for many members */
 #define STAGE_UNIT_MIN  (16u << 10)
 #define CAUSE_AWAIT_NS  500000000
-#define SHARE_LINE      64u
-#define SHARE_PAGE      4096u
+#define SHARE_LINE      OS_CACHE_LINE
 #define SHARE_PAGE_FROM (64u << 10) /* shares at least this big begin on page borders */
 
-/* --- life --- */
+/* --- create and destroy --- */
 
 static bool is_ready_to_wake(const struct shm_waiter *waiter)
 {
@@ -97,6 +96,7 @@ hvd_status_t host_coll_create(const struct os *os, const struct config *config, 
     if (h == NULL)
         return error_set(error, HVD_ERR_NO_MEMORY, "no memory for a group");
     h->os = os;
+    h->page = os->page_bytes(os->ctx);
     h->config = config;
     h->shm = shm;
     h->size = group->size;
@@ -150,7 +150,7 @@ static void prefix_fill(struct host_coll *h)
         h->prefix[part + 1] = h->prefix[part] + coll->parts[part].count * h->element;
     h->total = h->prefix[coll->part_count];
     bool is_large = h->total >= (uint64_t)h->size * SHARE_PAGE_FROM;
-    h->shares_align = is_large ? SHARE_PAGE : SHARE_LINE;
+    h->shares_align = is_large ? h->page : SHARE_LINE;
 }
 
 static hvd_status_t coll_check(const struct host_coll *h, const struct coll *coll,
@@ -178,7 +178,7 @@ static hvd_status_t coll_check(const struct host_coll *h, const struct coll *col
     return HVD_OK;
 }
 
-/* A group of one: what it gives is what it gets. */
+/* A group of one: its output is its input. */
 static hvd_status_t alone_step(struct host_coll *h, struct error *error)
 {
     const struct coll *coll = h->coll;
@@ -263,6 +263,7 @@ hvd_status_t host_coll_start(struct host_coll *h, const struct coll *coll, struc
 
 static hvd_status_t coll_end(struct host_coll *h, hvd_status_t status)
 {
+    h->lost = status != HVD_OK ? h->coll : NULL;
     h->coll = NULL;
     h->is_waiting = false;
     h->failed_since_ns = 0;
@@ -277,15 +278,15 @@ static hvd_status_t failed_elsewhere(const struct host_coll *h, struct error *er
         memcpy(&flags, h->members[i].board->line[h->wave & 1].inline_bytes, sizeof flags);
         if ((flags & HOST_FAILED) != 0)
             return error_set(error, HVD_ERR_ABORTED,
-                             "rank %d could not go on with the collective (no memory, or another "
+                             "rank %d could not continue the collective (no memory, or another "
                              "rank's memory became unreadable)",
                              (int)h->ranks[i]);
     }
-    return error_set(error, HVD_ERR_ABORTED, "a rank could not go on with the collective");
+    return error_set(error, HVD_ERR_ABORTED, "a rank could not continue the collective");
 }
 
-/* Most often the member gave up because of a death that we shall notice too in a moment, and that
- * is the cause to tell. */
+/* Usually the member gave up because of a death that we will detect too in a moment, and that is
+ * the cause to report. */
 static hvd_status_t failure_await(struct host_coll *h, struct error *error)
 {
     hvd_status_t status = host_members_check(h, error);
@@ -301,6 +302,8 @@ hvd_status_t host_coll_progress(struct host_coll *h, bool *ret_moved, struct err
     *ret_moved = false;
     if (h->coll == NULL)
         return HVD_OK;
+    if (h->doom != NULL)
+        return coll_end(h, error_set(error, HVD_ERR_LINK, "%s", h->doom));
     if (h->failed_since_ns != 0)
         return failure_await(h, error);
     for (;;) {
@@ -325,12 +328,44 @@ hvd_status_t host_coll_progress(struct host_coll *h, bool *ret_moved, struct err
     }
 }
 
-/* The first wave from now on must not fall into the line that slower members may still be reading:
- * that of the last collective which ended. Its number is equal on all members. */
+/* Others may be in the middle of writing to what we published, even ones that have been stopped and
+ * are resumed in an hour. */
+static void lost_detach(struct host_coll *h)
+{
+    const struct coll *lost = h->coll != NULL ? h->coll : h->lost;
+    if (lost == NULL)
+        return;
+    for (int32_t i = 0; lost->kind == HVD_ALLREDUCE && i < lost->part_count; i++)
+        shm_detach(h->shm, lost->parts[i].out, (size_t)lost->parts[i].count * h->element);
+    if (h->stage != NULL)
+        shm_detach(h->shm, h->stage, (size_t)h->stage_bytes);
+    if (h->adasum != NULL)
+        shm_detach(h->shm, h->adasum, (size_t)h->adasum_bytes);
+    shm_heap_free(h->shm, h->stage);
+    shm_heap_free(h->shm, h->adasum);
+    h->stage = h->adasum = NULL;
+    h->adasum_bytes = 0;
+    h->lost = NULL;
+}
+
+const struct coll *host_coll_open_to_peers(const struct host_coll *h)
+{
+    return h->coll != NULL ? h->coll : h->lost;
+}
+
+void host_coll_doom(struct host_coll *h, const char *why)
+{
+    h->doom = why;
+}
+
+/* The first wave from now on must not use the line that slower members may still be reading: that
+ * of the last completed collective. Its number is equal on all members. */
 void host_coll_reset(struct host_coll *h, uint64_t base)
 {
-    if (base == BACKEND_BASE_LAST)
+    if (base == BACKEND_BASE_LAST) {
         host_withdraw(h);
+        lost_detach(h);
+    }
     h->coll = NULL;
     h->is_waiting = false;
     h->is_voting = false;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* host.h - what the host*.c files share: collectives among ranks that see each other's memory.
+/* host.h - what the host*.c files share: collectives among ranks that share memory.
  *
  * A collective is a chain of steps with waves between them. A wave: every member publishes its next
- * phase number on its board, with what goes with it, and then awaits the same number from all. A
- * step runs only when the wave before it has arrived and never waits itself; it names its successor
- * in h->step. All members run the same sequence of waves: what decides about it is equal everywhere
- * (the collective, the group) or was published in an earlier wave.
+ * phase number on its board, with the data that belongs to it, and then awaits the same number from
+ * all. A step runs only when the wave before it has arrived and never waits itself; it sets its
+ * successor in h->step. All members run the same sequence of waves: everything that decides it is
+ * equal on all members (the collective, the group) or was published in an earlier wave.
  *
- * Where the bytes are: a member whose buffers all lie in its arena gives offsets; everybody reads
- * and writes there directly. A member with private buffers gives addresses; they are read by the
- * kernel (process_vm_readv) or pass through its staging, whatever was agreed.
+ * Where the data is: a member whose buffers are all in its arena publishes offsets; all members
+ * read and write there directly. A member with private buffers publishes addresses; the kernel
+ * reads them (process_vm_readv) or they are copied through its staging, as was agreed.
  *
- *     host.c          life, start, progress       host_wave.c    waves, agreement about reading
- *     host_walk.c     which bytes belong to whom  host_small.c   payload within the wave
+ *     host.c          create, start, progress     host_wave.c    waves, agreement about reading
+ *     host_walk.c     ownership of bytes          host_small.c   payload within the wave
  *     host_reduce.c   direct in place, choice     host_staged.c  private memory through staging
  *     host_remote.c   private memory by kernel    host_gather.c  broadcast, allgather, alltoall
  *     host_adasum.c   the pairwise rule
@@ -27,16 +27,16 @@
 
 #define HOST_MEMBERS_MAX  REDUCE_SOURCES_MAX
 #define HOST_BLOCK_BYTES  (32u << 10) /* of one buffer per call of the kernel */
-#define HOST_BUDGET_BYTES (4u << 20)  /* work of one step before the driver gets its turn */
+#define HOST_BUDGET_BYTES (4u << 20)  /* work of one step before it returns to the driver */
 #define HOST_SIZE_CLASSES 10
 #define HOST_SMALL_MAX    (4u << 10)
 
-/* Goes with the first wave of a collective that does not fit into the wave itself. */
+/* Published with the first wave of a collective that does not fit into the wave itself. */
 struct host_head {
     uint32_t flags;
     uint32_t shape;     /* fingerprint of the collective: equal on all members */
     uint64_t stage;     /* offset of the staging area in the segment; 0: none */
-    uint64_t secret_at; /* address and value of a word: who reads it has found the right process */
+    uint64_t secret_at; /* address and value of a word: reading it proves the right process */
     uint64_t secret;
     uint64_t in, out; /* the only part; several: in the slot */
 };
@@ -51,7 +51,7 @@ enum host_flag { /* first word of every wave but those that carry a payload inli
                  HOST_CHOICE_READ = 1u << 5, /* member 0: its measurements say so */
 };
 
-struct host_place { /* of one part: a pointer of ours if the member is in its arena, else its own */
+struct host_place { /* of one part: mapped here if in the member's arena, else its own address */
     uint8_t *in, *out;
 };
 
@@ -63,11 +63,11 @@ struct host_member {
     bool is_arena;
     uint8_t *stage;
     struct host_place *places; /* one per part */
-    uint64_t total;            /* gather kinds: bytes it gives */
+    uint64_t total;            /* gather kinds: bytes it contributes */
     uint64_t wanted_at;        /* alltoall: where my part begins in its input */
 };
 
-/* A cursor over the bytes that one member owns (reductions) or gives (gathers). */
+/* A cursor over the bytes that one member owns (reductions) or contributes (gathers). */
 struct host_walk {
     int32_t member;
     int32_t part;
@@ -92,6 +92,7 @@ struct host_coll {
     const struct os *os;
     const struct config *config;
     struct shm *shm;
+    uint64_t page; /* bytes of a memory page */
     int32_t size, self, set_id;
     int32_t *ranks;
     struct host_member *members;
@@ -99,7 +100,7 @@ struct host_coll {
 
     /* waves */
     uint64_t wave;      /* last published */
-    uint64_t done_wave; /* the last one of the last collective that ended */
+    uint64_t done_wave; /* the last one of the last completed collective */
     int32_t seen;       /* members whose wave has been seen, in order */
     bool is_waiting;
     bool has_flags;                /* the wave's first inline word is flags */
@@ -109,6 +110,8 @@ struct host_coll {
 
     /* the collective */
     const struct coll *coll;
+    const struct coll *lost; /* it failed here; others may still be in it */
+    const char *doom;        /* why it can no longer succeed; NULL: it can */
     host_step_t step;
     size_t element;
     uint64_t total;   /* bytes of all parts' inputs */
@@ -143,7 +146,7 @@ struct host_coll {
     uint64_t adasum_bytes;
     int32_t level;
     uint64_t triple, batch;      /* first of the batch, how many */
-    bool any_large;              /* gathers: somebody's payload did not fit into its slot */
+    bool any_large;              /* gathers: a member's payload did not fit into its slot */
     struct host_walk stage_walk; /* gathers: own input going into staging */
 };
 
@@ -159,7 +162,7 @@ const uint8_t *host_slot(const struct host_coll *h, int32_t member); /* of the l
 hvd_status_t host_heads_read(struct host_coll *h, struct error *error);
 hvd_status_t host_places_read(struct host_coll *h, struct error *error);
 hvd_status_t host_give_up(struct host_coll *h, hvd_status_t status);
-void host_withdraw(struct host_coll *h); /* no wave of ours counts any more */
+void host_withdraw(struct host_coll *h); /* invalidates all waves of this member */
 hvd_status_t host_done(struct host_coll *h, struct error *error); /* a last step */
 bool host_is_own_arena(struct host_coll *h);
 void host_places_write(struct host_coll *h, bool is_arena);
@@ -177,6 +180,9 @@ struct host_walk host_walk_all(const struct host_coll *h); /* the whole concaten
 struct host_walk host_walk_gift(const struct host_coll *h, int32_t member); /* gathers */
 uint64_t host_walk_run(const struct host_coll *h, struct host_walk *walk, uint64_t max);
 void host_walk_advance(struct host_walk *walk, uint64_t bytes);
+/* The walk's next `bytes` of our inputs to `to`. */
+void host_walk_copy_in(const struct host_coll *h, struct host_walk *walk, uint64_t bytes,
+                       uint8_t *to);
 
 /* host_small.c */
 bool host_is_small(const struct host_coll *h);

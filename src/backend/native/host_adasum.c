@@ -2,17 +2,18 @@
 /* host_adasum.c - adaptive summation, for a power of two of members.
  *
  * Two vectors a, b of one part become  (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b  (a factor is 1
- * where the norm vanishes); members are paired like the leaves of a binary tree, per part:
+ * if the norm is 0); members are paired like the leaves of a binary tree, per part:
  *
- *     level 0: (0,1) (2,3) (4,5) (6,7)     level 1: (0,2) (4,6)     level 2: (0,4)
+ *      level 0: (0,1) (2,3) (4,5) (6,7)     level 1: (0,2) (4,6)     level 2: (0,4)
  *
  * Every member copies its input, prescaled, into its arena. From then on each works on its share of
- * all vectors: partial dot products of a level go out with a wave, everyone adds up all members'
- * partial sums in member order and combines its own share in place, in the memory of the lower
- * member of the pair. At the end member 0's memory holds the result, which all copy, postscaled.
+ * all vectors: partial dot products of a level are published with a wave, every member adds up all
+ * members' partial sums in member order and combines its own share in place, in the memory of the
+ * lower member of the pair. At the end member 0's memory contains the result, which all copy,
+ * postscaled.
  *
- * Thread: token holder.  Invariant: a byte of any copy is touched by the member whose share it is,
- * until the last level's wave.  Start reading at host_adasum_start(). */
+ * Thread: token holder.  Invariant: a byte of any copy is accessed only by the member whose share
+ * it is, until the last level's wave.  Start reading at host_adasum_start(). */
 #include "backend/native/host.h"
 
 #include <float.h>
@@ -40,19 +41,8 @@ hvd_status_t host_adasum_check(const struct host_coll *h, const struct coll *col
 static void scaled_copy(const struct coll *coll, const void *from, void *to, size_t count,
                         double factor)
 {
-    const void *sources[1] = {from};
-    void *targets[1] = {to};
-    struct reduce_job job = {.dtype = coll->dtype,
-                             .op = HVD_SUM,
-                             .prescale = 1.0,
-                             .postscale = factor,
-                             .sources = sources,
-                             .source_count = 1,
-                             .targets = targets,
-                             .target_count = 1,
-                             .count = count};
     if (count > 0)
-        reduce_run(&job);
+        reduce_copy(coll->dtype, from, to, count, factor);
 }
 
 /* The copy of `member`, of the concatenation of all parts. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* host_gather.c - broadcast, allgather and alltoall: everyone takes what the others give.
+/* host_gather.c - broadcast, allgather and alltoall: every member copies what the others
+ * contribute.
  *
- * A member's gift lies in its slot if it is small; then one wave is all. Else the takers copy it
- * from its arena, or by the kernel from its private memory, or chunk by chunk from its staging, and
- * a last wave tells the giver that nobody needs its memory any more. Members may differ: one wave
- * can hold a gift in a slot, one in an arena and one in staging.
+ * A small contribution is in the member's slot; then one wave is enough. Otherwise the readers copy
+ * it from its arena, or by the kernel from its private memory, or chunk by chunk from its staging,
+ * and after a last wave no reader needs its memory any more. Members may differ: one wave can have
+ * a contribution in a slot, one in an arena and one in staging.
  *
  * Thread: token holder.  Start reading at host_gather_start(). */
 #include "backend/native/host.h"
@@ -39,7 +40,7 @@ static bool is_staged(const struct host_coll *h, const struct host_member *m)
     return !is_in_slot(m) && !m->is_arena && !h->is_read_mode;
 }
 
-/* --- how much everybody gives --- */
+/* --- how much each member contributes --- */
 
 static void totals_fill(struct host_coll *h)
 {
@@ -120,15 +121,7 @@ static void stage_chunk(struct host_coll *h, uint64_t chunk)
 {
     uint8_t *to = h->stage + (chunk & 1) * half_bytes(h);
     struct host_walk *walk = &h->stage_walk;
-    uint64_t left = walk->left < half_bytes(h) ? walk->left : half_bytes(h);
-    while (left > 0) {
-        uint64_t run = host_walk_run(h, walk, left);
-        const uint8_t *from = h->coll->parts[walk->part].in;
-        memcpy(to, from + walk->in_at, (size_t)run);
-        host_walk_advance(walk, run);
-        to += run;
-        left -= run;
-    }
+    host_walk_copy_in(h, walk, walk->left < half_bytes(h) ? walk->left : half_bytes(h), to);
 }
 
 /* --- taking --- */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* host_reduce.c - allreduce and reducescatter of any size: the choice of the way, and the best one.
+/* host_reduce.c - allreduce and reducescatter of any size: the choice of the method, and the best
+ * one.
  *
  * If all members' buffers are in arenas the reduction is direct and in place: each member reads its
  * share from all inputs, reduces it once and writes it to all outputs. Two waves ("ready", "done"),
@@ -7,14 +8,14 @@
  *
  * Private buffers go through staging (host_staged.c) or are read by the kernel (host_remote.c).
  * Which is faster depends on machine and size, so the first few collectives of each order of size
- * take turns and member 0 publishes what it measured. One member computes each byte of the result,
- * so all get the same bits either way.
+ * alternate between both and member 0 publishes its measurements. One member computes each byte of
+ * the result, so all get the same bits with either method.
  *
  * Thread: token holder.  Start reading at host_reduce_start(). */
 #include "backend/native/host.h"
 
 #define TRIAL_BYTES_MIN (128u << 10) /* below, staging needs only one chunk and always wins */
-#define TRIALS          12u          /* by turns; the first of each way only warms up */
+#define TRIALS          12u          /* alternating; the first of each method only warms up */
 #define READ_GAIN       0.9          /* reading must be this much faster: a trial may be unlucky */
 
 void host_reduce_block(struct host_coll *h, const void *const *sources, void *const *targets,
@@ -90,7 +91,7 @@ static bool is_trial(const struct host_coll *h)
     return h->read == HOST_READ_YES && !h->is_read_forced && h->total >= TRIAL_BYTES_MIN;
 }
 
-/* Called when a collective with private memory ends on this member. */
+/* Called when a collective with private memory completes on this member. */
 void host_reduce_measured(struct host_coll *h)
 {
     if (!is_trial(h))
@@ -116,7 +117,7 @@ static uint32_t choice_flags(struct host_coll *h)
                : 0;
 }
 
-/* All members count trials alike; after the last one member 0's choice holds. */
+/* All members count trials alike; after the last one member 0's choice applies. */
 static void trial_count(struct host_coll *h)
 {
     if (!is_trial(h) || !h->any_private)
@@ -132,7 +133,7 @@ static void trial_count(struct host_coll *h)
 
 /* --- start --- */
 
-/* Inputs are in the slot exactly where they fit and are not in an arena. */
+/* Inputs are in the slot exactly if they fit and are not in an arena. */
 static hvd_status_t slots_check(struct host_coll *h, struct error *error)
 {
     bool fits = host_fits_slot(h);
@@ -140,7 +141,7 @@ static hvd_status_t slots_check(struct host_coll *h, struct error *error)
         const struct host_member *m = &h->members[i];
         bool is_in_slot = (m->head.flags & HOST_IN_SLOT) != 0;
         if (is_in_slot != (fits && !m->is_arena))
-            return host_corrupt(h, i, "published its payload where nobody expects it", error);
+            return host_corrupt(h, i, "published its payload in an unexpected place", error);
     }
     return HVD_OK;
 }

@@ -2,9 +2,9 @@
 /* host_remote.c - reductions of private memory that the kernel reads for us (process_vm_readv).
  *
  * Each member reads its share of the private inputs block by block into scratch that stays in its
- * cache, and reduces it into its own output (and into outputs that lie in arenas). After a wave
- * everyone reads the others' results straight into its own output. A last wave: nobody reads my
- * buffers any more.
+ * cache, and reduces it into its own output (and into outputs that are in arenas). After a wave
+ * every member reads the others' results straight into its own output. After a last wave no member
+ * reads another's buffers any more.
  *
  * Thread: token holder.  Start reading at host_remote_step(). */
 #include "backend/native/host.h"
@@ -23,7 +23,7 @@ bool host_remote_reserve(struct host_coll *h)
 {
     if (h->scratch != NULL)
         return true;
-    uint64_t block = SCRATCH_BYTES / (uint64_t)h->size / 4096 * 4096;
+    uint64_t block = SCRATCH_BYTES / (uint64_t)h->size / h->page * h->page;
     if (block > SCRATCH_BLOCK_MAX)
         block = SCRATCH_BLOCK_MAX;
     if (block < SCRATCH_BLOCK_MIN)
@@ -33,8 +33,8 @@ bool host_remote_reserve(struct host_coll *h)
     return h->scratch != NULL;
 }
 
-/* A process that is being killed loses its memory some time before it is gone, and then its death
- * is the cause to tell; so the read is tried again for a while. */
+/* A process that is being killed loses its memory some time before it exits, and then its death is
+ * the cause to report; so the read is retried for a while. */
 static hvd_status_t read_failed(struct host_coll *h, int32_t member, int neg_errno,
                                 struct error *error)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* host_small.c - reductions so small that every member computes the result itself.
  *
- * The input goes out with the wave: within the cache line of the phase word, or in the slot. One
- * wave, then everyone reduces all inputs in member order, so all get the same bits. No last wave is
- * needed: the slot is not written again before everybody has gone through another wave.
+ * The input is published with the wave: within the cache line of the phase word, or in the slot.
+ * After one wave every member reduces all inputs in member order, so all get the same bits. No last
+ * wave is needed: the slot is not written again before all members have gone through another wave.
  *
- * From SMALL_ALWAYS on, buffers in arenas are reduced faster directly (half the cache lines change
- * hands), so only private members put their input into the slot. If the members differ, everyone
- * reduces from wherever the inputs are, but keeps its output untouched until all have read.
+ * From SMALL_ALWAYS on, buffers in arenas are reduced faster directly (half the cache lines are
+ * transferred), so only private members put their input into the slot. If the members differ, every
+ * member reduces from wherever the inputs are, but does not write its output until all have read.
  *
  * Thread: token holder.  Start reading at host_small_start(). */
 #include "backend/native/host.h"

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* host_staged.c - reductions of private memory, through staging in the arena, pipelined.
  *
- * Every share is cut into chunks. Chunk k of all shares is copied in by its owner (its own share
- * never is), reduced by the share's member in place, and copied out again by its owner, each one
+ * Every share is split into chunks. Chunk k of all shares is copied in by its owner (its own share
+ * never is), reduced in place by the share's member, and copied out again by its owner, each one
  * wave after the other:
  *
- *     wave k has arrived:   copy out chunk k - 1   (others have reduced it in my staging)
- *                           reduce chunk k of my share, to my output and into others' staging
- *                           copy in chunk k + 1
- *                           publish k + 1
+ *      wave k has arrived:   copy out chunk k - 1   (others have reduced it in my staging)
+ *                            reduce chunk k of my share, to my output and into others' staging
+ *                            copy in chunk k + 1
+ *                            publish k + 1
  *
- * The result goes back to where the input was read: a cache line then changes hands twice, with
- * staging of its own for results four times, and that is most of the time. Staging has two halves,
- * used by turns: a half is copied in only after its results were copied out, and read and written
- * by others only between two waves. The chunk after the last one only copies out, so after the last
- * wave nobody touches another's memory. Members in their arena skip the copies: they are read and
- * written directly.
+ * The result is written to where the input was read: a cache line is then transferred twice, with
+ * separate staging for results four times, and that is most of the time. Staging has two
+ * alternating halves: a half is copied in only after its results were copied out, and read and
+ * written by others only between two waves. The chunk after the last one only copies out, so after
+ * the last wave no member accesses another's memory. Members with buffers in their arena skip the
+ * copies: they are read and written directly.
  *
  * Thread: token holder.  Start reading at host_staged_step(). */
 #include "backend/native/host.h"
@@ -43,15 +43,7 @@ void host_staged_copy_in(struct host_coll *h, uint64_t chunk)
         if (i == h->self)
             continue;
         struct host_walk *walk = &h->in_walks[i];
-        uint8_t *to = stage_in(h, h->stage, chunk, i);
-        for (uint64_t left = chunk_bytes(h, walk); left > 0;) {
-            uint64_t run = host_walk_run(h, walk, left);
-            const uint8_t *from = h->coll->parts[walk->part].in;
-            memcpy(to, from + walk->in_at, (size_t)run);
-            host_walk_advance(walk, run);
-            to += run;
-            left -= run;
-        }
+        host_walk_copy_in(h, walk, chunk_bytes(h, walk), stage_in(h, h->stage, chunk, i));
     }
 }
 
@@ -72,8 +64,8 @@ static void copy_out(struct host_coll *h, uint64_t chunk)
     }
 }
 
-/* Where the bytes come from, and where the result goes: own output, others' outputs in arenas or
- * the staging that was read. */
+/* Sources, and targets of the result: own output, others' outputs in arenas or the staging that was
+ * read. */
 static int32_t ends_of(const struct host_coll *h, uint64_t chunk, uint64_t at,
                        const void **ret_sources, void **ret_targets)
 {

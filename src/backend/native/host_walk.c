@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* host_walk.c - which bytes belong to whom.
+/* host_walk.c - which bytes belong to which member.
  *
- * Reductions share out the work: a member's share is what it reduces. In an allreduce it is a slice
- * of the concatenation of all parts, in a reducescatter the rows that the member receives. Gathers:
- * a member's gift is what it gives and we want. Both are walked as runs that lie within one part,
- * with the run's place in that part's input and output.
+ * Reductions divide the work: a member reduces its share. In an allreduce it is a slice of the
+ * concatenation of all parts, in a reducescatter the rows that the member receives. Gathers: a
+ * member's gift is the part of its contribution that this member wants. Both are walked as runs
+ * within one part, with the run's position in that part's input and output.
  *
- *     allreduce, 2 members, parts of 100 and 60 bytes:   share 0 = part 0 [0, 64)
- *     (borders are rounded down to 64 bytes)             share 1 = part 0 [64, 100), part 1 [0, 60)
+ *      allreduce, 2 members, parts of 100 and 60 bytes:   share 0 = part 0 [0, 64)
+ *      (borders are rounded down to 64 bytes)             share 1 = part 0 [64, 100), part 1 [0,
+ * 60)
  *
  * Thread: token holder.  Invariant: every byte is in exactly one share; run borders are the same on
  * all members.  Start reading at host_walk_run(). */
+#include <string.h>
+
 #include "backend/native/host.h"
 
 static uint64_t share_begin(const struct host_coll *h, int32_t member)
@@ -146,4 +149,17 @@ void host_walk_advance(struct host_walk *walk, uint64_t bytes)
     walk->in_at += bytes;
     walk->out_at += bytes;
     walk->part_left -= bytes;
+}
+
+void host_walk_copy_in(const struct host_coll *h, struct host_walk *walk, uint64_t bytes,
+                       uint8_t *to)
+{
+    while (bytes > 0) {
+        uint64_t run = host_walk_run(h, walk, bytes);
+        const uint8_t *from = h->coll->parts[walk->part].in;
+        memcpy(to, from + walk->in_at, (size_t)run);
+        host_walk_advance(walk, run);
+        to += run;
+        bytes -= run;
+    }
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* host_wave.c - waves, the heads that go with them, and the agreement about reading private memory.
+/* host_wave.c - waves, their heads, and the agreement about reading private memory.
  *
  * Wave k uses line and slot k & 1 of each board. What was written for wave k may be overwritten for
  * wave k + 2: by then all members have published k + 1 and so have finished with k.
  *
  * Reading a peer's private memory needs the kernel's permission and the right process id. So it is
- * tried once: each member publishes a secret word and its address, everyone tries to read all of
- * them, and one vote against it settles the matter for the group.
+ * tried once: each member publishes a secret word and its address, every member tries to read all
+ * of them, and one vote against it decides for the group.
  *
- * Everything a peer publishes is copied and checked before it is used; nonsense marks the peer
+ * Everything a peer publishes is copied and checked before it is used; invalid data marks the peer
  * down.
  *
  * Thread: token holder.  Start reading at host_publish_head(). */
@@ -69,8 +69,8 @@ static void flags_gather(struct host_coll *h)
     }
 }
 
-/* Equality, not "at least": a member that was reset and has gone on must not be taken for one that
- * has arrived here. */
+/* Equality, not "at least": a member that was reset and has continued must not be mistaken for one
+ * that has arrived here. */
 bool host_arrived(struct host_coll *h)
 {
     uint64_t wave = h->wave;
@@ -82,6 +82,12 @@ bool host_arrived(struct host_coll *h)
     if (h->has_flags)
         flags_gather(h);
     return true;
+}
+
+bool host_coll_awaits(const struct host_coll *h, int32_t index)
+{
+    const struct shm_line *line = &h->members[index].board->line[h->wave & 1];
+    return h->is_waiting && atomic_load_explicit(&line->phase, memory_order_relaxed) != h->wave;
 }
 
 hvd_status_t host_members_check(struct host_coll *h, struct error *error)
@@ -109,16 +115,15 @@ hvd_status_t host_corrupt(struct host_coll *h, int32_t member, const char *what,
     return shm_peer_error(h->shm, h->ranks[member], error);
 }
 
-/* Tells the others with the wave that they are about to await. */
+/* Reports it to the others with the wave that they are about to await. */
 hvd_status_t host_give_up(struct host_coll *h, hvd_status_t status)
 {
     host_publish_flags(h, HOST_FAILED);
     return status;
 }
 
-/* The caller gets its memory back while others may still read it. They look at our wave after they
- * have read: one that is not there any more tells them that what they read may not be what we gave.
- */
+/* The caller gets its memory back while others may still read it. They check our wave after
+ * reading: if it is withdrawn, they know that the data they read may be invalid. */
 void host_withdraw(struct host_coll *h)
 {
     for (int i = 0; i < 2; i++)
@@ -132,7 +137,7 @@ hvd_status_t host_done(struct host_coll *h, struct error *error)
     return HVD_OK;
 }
 
-/* --- places: where everybody's parts are --- */
+/* --- places: where every member's parts are --- */
 
 bool host_is_own_arena(struct host_coll *h)
 {
@@ -159,7 +164,7 @@ static uint64_t place_encode(const struct host_coll *h, const void *ptr, size_t 
     return is_arena ? shm_offset(h->shm, ptr, bytes) : (uint64_t)(uintptr_t)ptr | PLACE_PRIVATE;
 }
 
-/* Into the slot of the wave to come, if there are several parts. */
+/* Into the slot of the next wave, if there are several parts. */
 void host_places_write(struct host_coll *h, bool is_arena)
 {
     if (h->coll->part_count == 1)

@@ -1,20 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* native.c - the native backend: hands each group's collectives to the half that fits it, host.c
- * where all members see each other's memory, net.c otherwise.
+/* native.c - the native backend: passes each group's collectives to the half that fits it, host.c
+ * if all members share memory, net.c otherwise.
  *
  * Thread: token holder.  Owner: struct world.  Start reading at group_open(). */
 #include "backend/native/native.h"
+#include "transport/shm/shm.h"
 
 struct native {
     struct backend base;
     const struct config *config;
     struct native_routes routes;
+    struct backend_group *groups;
 };
 
 struct backend_group {
+    struct backend_group *next;
     struct host_coll *host; /* one of the two */
     struct net_coll *net;
 };
+
+#define SCORE 10 /* backends made for specific memory or networks come first */
+
+static int32_t score(const struct backend *b, const struct group *group,
+                     const struct backend_ask *ask)
+{
+    (void)b, (void)group;
+    return ask->memory == 0 ? SCORE : -1;
+}
 
 static hvd_status_t group_open(struct backend *b, const struct group *group,
                                struct backend_group **ret, struct error *error)
@@ -33,6 +45,8 @@ static hvd_status_t group_open(struct backend *b, const struct group *group,
         os_free(b->os, g);
         return status;
     }
+    g->next = native->groups;
+    native->groups = g;
     *ret = g;
     return HVD_OK;
 }
@@ -41,6 +55,10 @@ static void group_close(struct backend *b, struct backend_group *g)
 {
     if (g == NULL)
         return;
+    struct backend_group **at = &((struct native *)b)->groups;
+    while (*at != g)
+        at = &(*at)->next;
+    *at = g->next;
     host_coll_destroy(g->host);
     net_coll_destroy(g->net);
     os_free(b->os, g);
@@ -50,6 +68,9 @@ static hvd_status_t start(struct backend *b, struct backend_group *g, const stru
                           struct error *error)
 {
     (void)b;
+    if (coll->memory != 0)
+        return error_set(error, HVD_ERR_UNSUPPORTED, "memory of kind %d is out of the host's reach",
+                         (int)coll->memory);
     return g->host != NULL ? host_coll_start(g->host, coll, error)
                            : net_coll_start(g->net, coll, error);
 }
@@ -62,13 +83,70 @@ static hvd_status_t progress(struct backend *b, struct backend_group *g, bool *r
                            : net_coll_progress(g->net, ret_moved, error);
 }
 
+/* ---- memory of a cancelled collective ---- */
+
+static const struct coll *open_to_peers(const struct backend_group *g)
+{
+    return g->host != NULL ? host_coll_open_to_peers(g->host) : net_coll_open_to_peers(g->net);
+}
+
+static bool is_in_arena(struct shm *shm, const void *ptr)
+{
+    return shm != NULL && shm_offset(shm, ptr, 1) != UINT64_MAX;
+}
+
+static bool shares_page(struct shm *shm, const struct coll *a, const struct coll *b)
+{
+    uintptr_t page = shm != NULL ? (uintptr_t)shm_page_bytes(shm) : 1;
+    size_t a_element = hvd_dtype_bytes(a->dtype), b_element = hvd_dtype_bytes(b->dtype);
+    for (int32_t i = 0; i < a->part_count; i++)
+        for (int32_t k = 0; k < b->part_count; k++) {
+            uintptr_t at = (uintptr_t)a->parts[i].out / page * page;
+            uintptr_t end = (uintptr_t)a->parts[i].out + a->parts[i].count * a_element;
+            uintptr_t other = (uintptr_t)b->parts[k].out;
+            uintptr_t other_end = other + b->parts[k].count * b_element;
+            if (other_end > at && other < (end + page - 1) / page * page &&
+                is_in_arena(shm, b->parts[k].out))
+                return true;
+        }
+    return false;
+}
+
+/* Pages of a cancelled collective are withdrawn from the arena. If another group's collective has a
+ * result in one of them, that is lost with the page. */
+static void neighbours_doom(const struct native *native, const struct backend_group *g)
+{
+    const struct coll *lost = open_to_peers(g);
+    if (lost == NULL || lost->kind != HVD_ALLREDUCE)
+        return;
+    for (struct backend_group *o = native->groups; o != NULL; o = o->next) {
+        const struct coll *coll = o != g ? open_to_peers(o) : NULL;
+        if (coll == NULL || coll->kind != HVD_ALLREDUCE ||
+            !shares_page(native->routes.shm, lost, coll))
+            continue;
+        static const char why[] = "a result lies in the same page of memory as one of another "
+                                  "process set's collective, which has failed";
+        if (o->host != NULL)
+            host_coll_doom(o->host, why);
+        else
+            net_coll_doom(o->net, why);
+    }
+}
+
 static void reset(struct backend *b, struct backend_group *g, uint64_t base)
 {
-    (void)b;
+    if (base == BACKEND_BASE_LAST)
+        neighbours_doom((struct native *)b, g);
     if (g->host != NULL)
         host_coll_reset(g->host, base);
     else
         net_coll_reset(g->net, base);
+}
+
+/* Across machines it is not known here: a transfer waits for its peer, and that peer for others. */
+static bool awaits(const struct backend_group *g, int32_t index)
+{
+    return g->host != NULL && host_coll_awaits(g->host, index);
 }
 
 /* The names that users' tools know. */
@@ -96,12 +174,14 @@ static void destroy(struct backend *b)
 
 static const struct backend_ops native_ops = {.version = BACKEND_VERSION,
                                               .name = "native",
+                                              .score = score,
                                               .group_open = group_open,
                                               .group_close = group_close,
                                               .start = start,
                                               .progress = progress,
                                               .reset = reset,
                                               .activity = activity,
+                                              .awaits = awaits,
                                               .destroy = destroy};
 
 hvd_status_t native_create(const struct os *os, const struct config *config,
@@ -117,3 +197,23 @@ hvd_status_t native_create(const struct os *os, const struct config *config,
     *ret = &native->base;
     return HVD_OK;
 }
+
+/* ---- the row ---- */
+
+static bool probe(const struct backend_place *place, char *ret_why)
+{
+    (void)place, (void)ret_why;
+    return true;
+}
+
+static hvd_status_t row_create(const struct backend_place *place, struct backend **ret,
+                               struct error *error)
+{
+    struct native_routes routes = {.routes = place->routes,
+                                   .world_size = place->size,
+                                   .self_rank = place->rank,
+                                   .shm = shm_of(place->sight)};
+    return native_create(place->os, place->config, &routes, ret, error);
+}
+
+const struct backend_row native_row = {.name = "native", .probe = probe, .create = row_create};

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* native.h - our own collectives: in sight of each other on one host (host*.c), by schedules over
- * transports between hosts (net*.c), and both together.
+/* native.h - our own collectives: in shared memory on one machine (host*.c), by schedules over
+ * transports between machines (net*.c), and both together.
  *
  * Thread: token holder.  Start reading at native_create(). */
 #ifndef HVD_BACKEND_NATIVE_H
 #define HVD_BACKEND_NATIVE_H
 
-#include "backend/backend.h"
+#include "backend/backends.h"
 
 struct shm;
+
+extern const struct backend_row native_row;
 
 /* How to reach each world rank. routes[r] is the transport for rank r (NULL for oneself). `shm` may
  * be NULL (simulation, TCP only). */
@@ -25,7 +27,7 @@ hvd_status_t native_create(const struct os *os, const struct config *config,
 
 /* --- the two halves behind native.c; each is a state machine for one collective at a time --- */
 
-/* host.h: every member of the group sees every other (group->is_one_host). */
+/* host.h: all members of the group share memory (group->is_one_host). */
 struct host_coll;
 hvd_status_t host_coll_create(const struct os *os, const struct config *config, struct shm *shm,
                               const struct group *group, struct host_coll **ret,
@@ -34,6 +36,11 @@ void host_coll_destroy(struct host_coll *h);
 hvd_status_t host_coll_start(struct host_coll *h, const struct coll *coll, struct error *error);
 hvd_status_t host_coll_progress(struct host_coll *h, bool *ret_moved, struct error *error);
 void host_coll_reset(struct host_coll *h, uint64_t base);
+/* This member has published its wave, and the other one has not reached it. */
+bool host_coll_awaits(const struct host_coll *h, int32_t index);
+/* The collective whose memory other ranks may be writing to; NULL: none. */
+const struct coll *host_coll_open_to_peers(const struct host_coll *h);
+void host_coll_doom(struct host_coll *h, const char *why); /* it will fail with HVD_ERR_LINK */
 
 /* net.h: any group, by schedules over the routes. */
 struct net_coll;
@@ -44,5 +51,7 @@ void net_coll_destroy(struct net_coll *n);
 hvd_status_t net_coll_start(struct net_coll *n, const struct coll *coll, struct error *error);
 hvd_status_t net_coll_progress(struct net_coll *n, bool *ret_moved, struct error *error);
 void net_coll_reset(struct net_coll *n, uint64_t base);
+const struct coll *net_coll_open_to_peers(const struct net_coll *n);
+void net_coll_doom(struct net_coll *n, const char *why);
 
 #endif

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* net.c - collectives of any group over transports.
  *
- * start() lays the parts out in a WORK buffer, asks src/schedule for this rank's steps and goes to
+ * start() lays the parts out in a WORK buffer, gets this rank's steps from src/schedule and enters
  * the first phase; progress() then moves the inputs in, runs the steps and moves the results out:
  *
- *   MOVE_IN -> RUN (or ADASUM) -> MOVE_OUT -> done
+ *       MOVE_IN -> RUN (or ADASUM) -> MOVE_OUT -> done
  *
- * A single tensor is worked on in its output; several are packed. Where ranks of the group share a
- * host (and not all do), allreduce takes the two-level algorithm in sight of each other, with WORK
- * in the arena; all else runs flat over the routes.
+ * Partial sums are sent in the tensor's type. The partial sums of a float16 average may then
+ * overflow although the average is representable. Results are equal on all ranks, so all of them
+ * see an infinite one and all run the collective again, with float32 on the wire. A reducescatter's
+ * are not; it uses float32 from the start.
+ *
+ * A single tensor is processed in its output; several are packed. If some ranks of the group share
+ * a machine (and not all do), allreduce uses the two-level algorithm in shared memory, with WORK in
+ * the arena; all else runs flat over the routes.
  *
  * Thread: token holder.  Owner: struct backend_group.  Blocks: never.  Invariant: the same kinds of
  * steps in the same order on all ranks: every choice depends only on what is equal on all of them.
@@ -17,18 +22,53 @@
 
 #include <string.h>
 
-#define CHANNELS_MIN   4 /* so that one channel's reduction hides behind another's transfer */
-#define STREAM_CHANNEL 5 /* bits of a stream number for the channel; above: the reset base */
-_Static_assert(NET_CHANNELS <= 1 << STREAM_CHANNEL, "channels fit their bits");
+#define CHANNELS_MIN 4 /* so that one channel's reduction overlaps with another's transfer */
+_Static_assert(NET_CHANNELS <= 1 << STREAM_CHANNEL_BITS, "channels fit their bits");
 
-/* ---- life ---- */
+/* ---- streams ---- */
+
+/* Each transport of the group learns that our streams are in use from now on, or that they have
+ * ended. */
+static void streams_tell(struct net_coll *n, bool is_over)
+{
+    struct transport *last = NULL;
+    for (int32_t i = 0; i < n->size; i++) {
+        struct transport *t = i != n->self ? n->routes.routes[n->ranks[i]] : NULL;
+        if (t == NULL || t == last)
+            continue;
+        last = t; /* hearing it twice does no harm */
+        if (is_over && t->ops->bulk_close != NULL)
+            t->ops->bulk_close(t, n->stream_base);
+        else if (!is_over && t->ops->bulk_open != NULL)
+            t->ops->bulk_open(t, n->set_id, n->stream_base);
+    }
+    n->has_streams = !is_over;
+}
+
+static void streams_end(struct net_coll *n)
+{
+    if (n->has_streams)
+        streams_tell(n, true);
+}
+
+static void streams_begin(struct net_coll *n, uint64_t base)
+{
+    base &= ~(uint64_t)UINT32_MAX;
+    if (n->stream_base >> STREAM_LIFE_AT != base >> STREAM_LIFE_AT)
+        streams_end(n);
+    n->stream_base = base;
+    n->sequence = 0;
+    streams_tell(n, false);
+}
+
+/* ---- create and destroy ---- */
 
 static hvd_status_t no_memory(struct error *error, int32_t size)
 {
     return error_set(error, HVD_ERR_NO_MEMORY, "no memory for a group of %d", size);
 }
 
-/* Do some but not all ranks share hosts, in sight of each other and few enough for one reduction?
+/* Do some but not all ranks share machines and memory, and are they few enough for one reduction?
  */
 static bool has_useful_sight(const struct native_routes *routes, const struct group *group,
                              int32_t *tally)
@@ -46,11 +86,6 @@ static bool has_useful_sight(const struct native_routes *routes, const struct gr
 static hvd_status_t group_copy(struct net_coll *n, const struct group *group, struct error *error)
 {
     size_t size = (size_t)group->size;
-    int32_t channels = group->topology.channels;
-    if (channels < CHANNELS_MIN)
-        channels = CHANNELS_MIN;
-    if (channels > SCHEDULE_CHANNELS_MAX)
-        channels = SCHEDULE_CHANNELS_MAX;
     n->ranks = os_alloc(n->os, size * sizeof *n->ranks);
     n->identity = os_alloc(n->os, size * sizeof *n->identity);
     n->hosts = os_alloc(n->os, size * sizeof *n->hosts);
@@ -68,9 +103,10 @@ static hvd_status_t group_copy(struct net_coll *n, const struct group *group, st
         n->identity[i] = i;
         n->hosts[i] = n->has_sight ? group->topology.host[i] : i;
     }
-    n->flat = (struct topology){group->size, group->size, n->identity, channels};
+    n->channels = group->topology.channels;
+    n->flat = (struct topology){group->size, group->size, n->identity, 0, 0};
     n->topology = (struct topology){
-        group->size, n->has_sight ? group->topology.host_count : group->size, n->hosts, channels};
+        group->size, n->has_sight ? group->topology.host_count : group->size, n->hosts, 0, 0};
     return HVD_OK;
 }
 
@@ -78,7 +114,7 @@ static hvd_status_t routes_check(const struct net_coll *n, struct error *error)
 {
     for (int32_t i = 0; i < n->size; i++)
         if (i != n->self && n->routes.routes[n->ranks[i]] == NULL)
-            return error_set(error, HVD_ERR_LINK, "there is no way to rank %d", n->ranks[i]);
+            return error_set(error, HVD_ERR_LINK, "there is no transport to rank %d", n->ranks[i]);
     return HVD_OK;
 }
 
@@ -107,7 +143,6 @@ hvd_status_t net_coll_create(const struct os *os, const struct config *config,
         return status;
     }
     n->sight.phase = 1;
-    net_coll_reset(n, 0);
     *ret = n;
     return HVD_OK;
 }
@@ -116,6 +151,7 @@ void net_coll_destroy(struct net_coll *n)
 {
     if (n == NULL)
         return;
+    streams_end(n);
     net_exec_destroy(n);
     net_sight_destroy(n);
     net_adasum_destroy(n);
@@ -132,18 +168,53 @@ void net_coll_destroy(struct net_coll *n)
     os_free(n->os, n);
 }
 
+/* Ranks on this machine may be in the middle of writing to our WORK, even ones that have been
+ * stopped and are resumed in an hour. */
+static void lost_detach(struct net_coll *n)
+{
+    const struct coll *lost = net_coll_open_to_peers(n);
+    if (lost == NULL)
+        return;
+    for (int32_t i = 0; i < lost->part_count; i++)
+        shm_detach(n->routes.shm, lost->parts[i].out,
+                   (size_t)lost->parts[i].count * hvd_dtype_bytes(lost->dtype));
+    if (n->arena != NULL) {
+        shm_detach(n->routes.shm, n->arena, n->arena_bytes);
+        shm_heap_free(n->routes.shm, n->arena);
+    }
+    n->arena = NULL;
+    n->arena_bytes = 0;
+    n->lost = NULL;
+}
+
+const struct coll *net_coll_open_to_peers(const struct net_coll *n)
+{
+    const struct coll *coll = n->coll != NULL ? n->coll : n->lost;
+    return n->has_sight && coll != NULL && coll->kind == HVD_ALLREDUCE ? coll : NULL;
+}
+
+void net_coll_doom(struct net_coll *n, const char *why)
+{
+    n->doom = why;
+}
+
 void net_coll_reset(struct net_coll *n, uint64_t base)
 {
-    /* Later bases get other stream numbers, so that what is still under way of the collective that
-     * was given up never meets a new one. The first new wave must not fall into the line that
-     * slower members may still be reading, that of the last wave which ended. */
-    uint32_t turn = (uint32_t)((base ^ base >> 32) & ((1u << (16 - STREAM_CHANNEL)) - 1));
+    /* The first new wave must not use the line that slower members may still be reading, that of
+     * the last completed wave. */
     uint64_t last = n->sight.phase - 1, next = base + 1;
+    /* the streams first: if a cancelled send must wait until its peer receives it (MPI), the peer,
+     * which may be cancelling too, must know that it is to be discarded */
+    if (base == BACKEND_BASE_LAST)
+        streams_end(n);
+    else
+        streams_begin(n, base);
     net_exec_cancel(n);
     net_sight_cancel(n);
-    if (base == BACKEND_BASE_LAST && n->has_sight)
+    if (base == BACKEND_BASE_LAST && n->has_sight) {
         net_sight_withdraw(n);
-    n->stream_base = (uint32_t)n->set_id << 16 | turn << STREAM_CHANNEL;
+        lost_detach(n);
+    }
     n->sight.phase = ((next ^ last) & 1) == 0 ? next + 1 : next;
     n->sight.wave_next = 0;
     n->phase = NET_IDLE;
@@ -165,10 +236,10 @@ static uint64_t blocks_lay_out(struct net_coll *n, size_t unit_bytes)
     return at;
 }
 
-/* WORK in memory of ours; in the arena if the others of the host must see it. */
+/* WORK in our own memory; in the arena if other ranks on the machine must access it. */
 static hvd_status_t work_reserve(struct net_coll *n, bool in_arena, struct error *error)
 {
-    size_t bytes = (size_t)n->work_count * n->element_bytes;
+    size_t bytes = (size_t)n->work_count * n->work_bytes;
     hvd_status_t status = HVD_OK;
     if (!in_arena) {
         status = net_reserve(n->os, &n->memory, &n->memory_bytes, bytes, error);
@@ -192,17 +263,13 @@ static hvd_status_t work_reserve(struct net_coll *n, bool in_arena, struct error
 
 static enum schedule_algorithm algorithm_choose(const struct net_coll *n)
 {
-    enum schedule_algorithm chosen =
-        schedule_select(n->work_count * n->element_bytes, &n->topology);
+    enum schedule_algorithm chosen = schedule_select(n->work_count * n->work_bytes, &n->topology);
     switch (n->forced) {
     case SCHEDULE_RECURSIVE_DOUBLING:
     case SCHEDULE_RABENSEIFNER:
     case SCHEDULE_RING:
     case SCHEDULE_DOUBLE_TREE: return n->forced;
     case SCHEDULE_AUTO:
-    case SCHEDULE_DIRECT:
-    case SCHEDULE_ONE_SHOT:
-    case SCHEDULE_STAGED:
     case SCHEDULE_TWO_LEVEL:
     case SCHEDULE_ALGORITHM_COUNT: break;
     }
@@ -240,6 +307,12 @@ static hvd_status_t adasum_check(const struct net_coll *n, struct error *error)
 
 /* ---- starting each kind ---- */
 
+static void widen(struct net_coll *n)
+{
+    n->is_wide = true;
+    n->work_bytes = sizeof(float);
+}
+
 static hvd_status_t start_allreduce(struct net_coll *n, struct error *error)
 {
     const struct coll *c = n->coll;
@@ -256,12 +329,14 @@ static hvd_status_t start_allreduce(struct net_coll *n, struct error *error)
     bool is_two_level = !is_adasum && algorithm == SCHEDULE_TWO_LEVEL;
     n->is_direct =
         c->part_count == 1 && (!is_two_level || is_in_arena(n, c->parts[0].out, n->work_count));
+    if (n->is_wide || (n->needs_width && c->parts[0].in == c->parts[0].out))
+        n->is_direct = false; /* the inputs may be needed again */
     n->work = c->parts[0].out;
     if (!n->is_direct)
         status = work_reserve(n, is_two_level, error);
     if (status == HVD_OK && !is_adasum)
-        status = schedule_allreduce(&n->schedule, algorithm, n->work_count, n->element_bytes,
-                                    n->self, is_two_level ? &n->topology : &n->flat, error);
+        status = schedule_allreduce(&n->schedule, algorithm, n->work_count, n->work_bytes, n->self,
+                                    is_two_level ? &n->topology : &n->flat, error);
     net_move_begin(n, 0, 1, 0, c->prescale);
     n->phase = NET_MOVE_IN;
     return status;
@@ -288,6 +363,8 @@ static hvd_status_t start_reducescatter(struct net_coll *n, struct error *error)
     hvd_status_t status = scaling_check(n, error);
     if (status != HVD_OK)
         return status;
+    if (n->needs_width)
+        widen(n);
     n->work_count = blocks_lay_out(n, 1);
     n->is_direct = false;
     status = work_reserve(n, false, error);
@@ -296,7 +373,7 @@ static hvd_status_t start_reducescatter(struct net_coll *n, struct error *error)
             schedule_reducescatter(&n->schedule, n->offsets, n->counts, n->self, &n->flat, error);
     if (status == HVD_OK)
         status = net_reserve(n->os, &n->scratch, &n->scratch_bytes,
-                             (size_t)n->schedule.scratch_count * n->element_bytes, error);
+                             (size_t)n->schedule.scratch_count * n->work_bytes, error);
     net_move_begin(n, 0, n->size, 0, n->coll->prescale);
     n->phase = NET_MOVE_IN;
     return status;
@@ -378,14 +455,13 @@ static hvd_status_t run_begin(struct net_coll *n, struct error *error)
     }
     /* an alltoall's SCRATCH is only read */
     return net_exec_start(n, &n->schedule, n->work, (void *)(uintptr_t)scratch,
-                          is_bytes ? 1 : n->element_bytes, c->dtype, c->reduce, c->postscale,
-                          error);
+                          is_bytes ? 1 : n->work_bytes, n->is_wide ? HVD_FLOAT32 : c->dtype,
+                          c->reduce, c->postscale, error);
 }
 
 static void out_begin(struct net_coll *n)
 {
     const struct coll *c = n->coll;
-    net_sight_finish(n);
     n->phase = NET_MOVE_OUT;
     switch (c->kind) {
     case HVD_ALLREDUCE:
@@ -406,6 +482,23 @@ static void out_begin(struct net_coll *n)
     }
     if (n->is_direct)
         n->phase = NET_DONE;
+}
+
+/* HVD_OK: everything is finite, or the collective starts again. */
+static hvd_status_t check_progress(struct net_coll *n, struct error *error)
+{
+    uint64_t left = n->work_count - n->checked, most = NET_QUANTUM_BYTES / n->work_bytes;
+    uint64_t count = left < most ? left : most;
+    if (!reduce_is_finite(n->work + n->checked * n->work_bytes, count)) {
+        n->sequence++;
+        widen(n);
+        return start_allreduce(n, error);
+    }
+    n->checked += count;
+    if (n->checked < n->work_count)
+        return HVD_IN_PROGRESS;
+    out_begin(n);
+    return HVD_OK;
 }
 
 static hvd_status_t start_kind(struct net_coll *n, struct error *error)
@@ -438,6 +531,17 @@ static hvd_status_t start_alone(struct net_coll *n, struct error *error)
     return status;
 }
 
+static void tune(struct net_coll *n, const struct coll *coll)
+{
+    int32_t channels = coll->channels > 0 ? coll->channels : n->channels;
+    if (channels < CHANNELS_MIN)
+        channels = CHANNELS_MIN;
+    if (channels > SCHEDULE_CHANNELS_MAX)
+        channels = SCHEDULE_CHANNELS_MAX;
+    n->flat.channels = n->topology.channels = channels;
+    n->flat.threshold_percent = n->topology.threshold_percent = coll->threshold_percent;
+}
+
 hvd_status_t net_coll_start(struct net_coll *n, const struct coll *coll, struct error *error)
 {
     if (n->phase != NET_IDLE)
@@ -445,7 +549,13 @@ hvd_status_t net_coll_start(struct net_coll *n, const struct coll *coll, struct 
     if (coll->kind != HVD_BARRIER && (coll->part_count < 1 || coll->part_count > COLL_PARTS_MAX))
         return error_set(error, HVD_ERR_INVALID, "a collective of %d parts", coll->part_count);
     n->coll = coll;
+    n->sequence++;
+    tune(n, coll);
     n->element_bytes = coll->kind == HVD_BARRIER ? 1 : hvd_dtype_bytes(coll->dtype);
+    n->work_bytes = n->element_bytes;
+    n->is_wide = false;
+    n->needs_width = (coll->kind == HVD_ALLREDUCE || coll->kind == HVD_REDUCESCATTER) &&
+                     n->size > 1 && reduce_needs_width(coll->dtype, coll->reduce, coll->postscale);
     hvd_status_t status = n->size == 1 ? start_alone(n, error) : start_kind(n, error);
     if (status == HVD_OK && n->phase == NET_RUN)
         status = run_begin(n, error);
@@ -477,9 +587,16 @@ static hvd_status_t phase_progress(struct net_coll *n, bool *ret_moved, struct e
             status = net_exec_progress(n, ret_moved, error);
         else if (n->work_count > 0)
             status = net_adasum_progress(n, ret_moved, error);
-        if (status == HVD_OK)
+        if (status != HVD_OK)
+            return status;
+        net_sight_finish(n);
+        n->checked = 0;
+        if (n->needs_width && !n->is_wide)
+            n->phase = NET_CHECK;
+        else
             out_begin(n);
-        return status;
+        return HVD_OK;
+    case NET_CHECK: *ret_moved = true; return check_progress(n, error);
     case NET_MOVE_OUT:
         *ret_moved = true;
         if (!net_move_out(n))
@@ -496,7 +613,8 @@ hvd_status_t net_coll_progress(struct net_coll *n, bool *ret_moved, struct error
 {
     *ret_moved = false;
     while (n->phase != NET_DONE) {
-        hvd_status_t status = phase_progress(n, ret_moved, error);
+        hvd_status_t status = n->doom == NULL ? phase_progress(n, ret_moved, error)
+                                              : error_set(error, HVD_ERR_LINK, "%s", n->doom);
         if (status == HVD_IN_PROGRESS)
             return status;
         if (status == HVD_OK)
@@ -504,10 +622,11 @@ hvd_status_t net_coll_progress(struct net_coll *n, bool *ret_moved, struct error
         net_exec_cancel(n);
         net_sight_cancel(n);
         n->phase = NET_IDLE;
+        n->lost = n->coll;
         n->coll = NULL;
         return status;
     }
     n->phase = NET_IDLE;
-    n->coll = NULL;
+    n->lost = n->coll = NULL;
     return HVD_OK;
 }

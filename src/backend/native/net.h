@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* net.h - inside of the network half of the native backend: one collective of one group at a time,
- * by schedules over transports.
+/* net.h - internals of the network half of the native backend: one collective of one group at a
+ * time, by schedules over transports.
  *
  *   net.c         from a struct coll to phases: move in, run, move out; start reading there
- *   net_layout.c  moving parts between the tensors and the WORK buffer, scaling on the way
+ *   net_layout.c  copying parts between the tensors and the WORK buffer, with scaling
  *   net_exec.c    runs one schedule: channels, segments, reductions
- *   net_wave.c    the schedule's wave steps, in sight of the other ranks of the host
+ *   net_wave.c    the schedule's wave steps, in memory shared with other ranks on the machine
  *   net_adasum.c  Adasum, a sequence of small schedules
  *
  * Thread: token holder.  Owner: struct backend_group.  Blocks: never.  All memory is kept and grows
@@ -16,22 +16,23 @@
 #include "backend/native/native.h"
 #include "reduce/reduce.h"
 #include "transport/shm/shm.h"
+#include "transport/streams.h"
 
 #define NET_SEGMENT_BYTES                                                                          \
     (256u << 10)                     /* a transfer is cut into these: they stay in the L2 cache    \
                                       */
-#define NET_WINDOW        4u         /* segments of one step under way */
-#define NET_QUANTUM_BYTES (1u << 20) /* copied or reduced before progress() looks up again */
+#define NET_WINDOW        4u         /* segments of one step in transit */
+#define NET_QUANTUM_BYTES (1u << 20) /* copied or reduced before progress() returns */
 #define NET_CHANNELS      (SCHEDULE_CHANNELS_MAX)
 #define NET_LEVELS_MAX    32
 
-enum net_phase { NET_IDLE, NET_MOVE_IN, NET_RUN, NET_ADASUM, NET_MOVE_OUT, NET_DONE };
+enum net_phase { NET_IDLE, NET_MOVE_IN, NET_RUN, NET_ADASUM, NET_CHECK, NET_MOVE_OUT, NET_DONE };
 
-struct net_flight { /* one step on its way */
+struct net_flight { /* the transfer of one step */
     const struct step *step;
     struct transport *transport;
     int32_t peer; /* world rank */
-    uint32_t stream;
+    uint64_t stream;
     bool is_send, is_reduce;
     uint8_t *memory; /* what is sent, or where it goes; for a reduction NET_WINDOW segments */
     size_t bytes;
@@ -64,7 +65,7 @@ struct net_exec { /* one schedule being run */
     uint64_t wave_done; /* elements of the current wave step */
 };
 
-struct net_sight { /* the ranks of my host in the group */
+struct net_sight { /* the ranks on my machine in the group */
     struct shm *shm;
     int32_t count, self; /* self: my place among them */
     int32_t *ranks;      /* world ranks, ascending */
@@ -100,15 +101,25 @@ struct net_coll {
     int32_t *ranks;    /* world ranks by index */
     int32_t *identity; /* 0, 1, 2, ... */
     int32_t *hosts;
-    struct topology topology; /* as agreed: hosts in sight */
-    struct topology flat;     /* every rank its own host */
+    struct topology topology; /* as agreed: ranks that share memory are one machine */
+    struct topology flat;     /* every rank is a separate machine */
+    int32_t channels;         /* of a collective that does not specify it */
     bool has_sight;
     enum schedule_algorithm forced;
-    uint32_t stream_base;
+    uint64_t stream_base; /* life and turn, see transport/streams.h */
+    uint64_t sequence;    /* of the current collective in them */
+    bool has_streams;     /* the transports know of stream_base */
 
     const struct coll *coll;
+    const struct coll *lost; /* it failed here; others on the machine may still be in it */
+    const char *doom;        /* why it can no longer succeed; NULL: it can */
     enum net_phase phase;
     size_t element_bytes;
+    /* A float16 average whose sums may overflow although its result does not: runs as float16
+     * first, and again as float32 only if the result contains an infinity. */
+    bool needs_width, is_wide;
+    uint64_t checked;  /* elements of WORK that are finite */
+    size_t work_bytes; /* of an element in WORK */
     struct schedule schedule;
     struct net_exec exec;
     struct net_sight sight;
@@ -130,7 +141,7 @@ struct net_coll {
 /* net_layout.c */
 void net_move_begin(struct net_coll *n, int32_t rank, int32_t rank_end, uint64_t work_at,
                     double scale);
-/* Moves on by about a quantum; true when all is moved. */
+/* Moves about a quantum; true when everything is moved. */
 bool net_move_in(struct net_coll *n);
 bool net_move_out(struct net_coll *n);
 bool net_move_through(struct net_coll *n); /* a group of one: input to output */
@@ -144,14 +155,14 @@ hvd_status_t net_exec_start(struct net_coll *n, const struct schedule *schedule,
                             void *scratch, size_t element_bytes, hvd_dtype_t dtype,
                             hvd_reduce_t reduce, double postscale, struct error *error);
 hvd_status_t net_exec_progress(struct net_coll *n, bool *ret_moved, struct error *error);
-void net_exec_cancel(struct net_coll *n); /* forgets everything under way */
+void net_exec_cancel(struct net_coll *n); /* forgets everything in progress */
 void net_exec_destroy(struct net_coll *n);
 
 /* net_wave.c */
 hvd_status_t net_sight_create(struct net_coll *n, const struct group *group, struct error *error);
 void net_sight_destroy(struct net_coll *n);
 void net_sight_cancel(struct net_coll *n);
-void net_sight_withdraw(struct net_coll *n); /* no wave of ours counts any more */
+void net_sight_withdraw(struct net_coll *n); /* invalidates all waves of this member */
 void net_sight_finish(struct net_coll *n);   /* the collective's waves are over */
 hvd_status_t net_wave_step(struct net_coll *n, const struct step *step, bool *ret_moved,
                            struct error *error);

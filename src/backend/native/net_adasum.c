@@ -42,20 +42,19 @@ static bool is_upper(const struct net_coll *n)
     return ((uint32_t)n->self >> n->adasum.depth & 1) != 0;
 }
 
-static struct build build_begin(struct net_coll *n)
+static struct build schedule_begin(struct net_coll *n)
 {
-    n->schedule.step_count = 0;
-    n->schedule.scratch_count = 0;
-    n->schedule.channels = 1;
-    n->schedule.algorithm = SCHEDULE_AUTO;
-    return (struct build){
+    struct build b = {
         .s = &n->schedule, .size = n->size, .rank = n->self, .element_bytes = n->element_bytes};
+    build_begin(&b, 0, SCHEDULE_AUTO);
+    return b;
 }
 
 static hvd_status_t exec_tensor(struct net_coll *n, const struct build *b, struct error *error)
 {
-    if (b->status != HVD_OK)
-        return error_set(error, b->status, "no memory for a schedule");
+    hvd_status_t status = build_end(b, error);
+    if (status != HVD_OK)
+        return status;
     return net_exec_start(n, &n->schedule, n->work, n->scratch, n->element_bytes, n->coll->dtype,
                           HVD_SUM, 1.0, error);
 }
@@ -78,7 +77,7 @@ static hvd_status_t level_swap(struct net_coll *n, struct error *error)
     struct slice keep = {0, a->levels[a->depth].keep_count};
     struct slice give = {a->levels[a->depth].give, a->levels[a->depth].give_count};
     int32_t peer = n->self ^ (1 << a->depth);
-    struct build b = build_begin(n);
+    struct build b = schedule_begin(n);
     build_transfer(&b, STEP_SEND, peer, give, keep.count > 0);
     build_transfer(&b, STEP_RECV_TEMP, peer, keep, false);
     a->has_dots = false;
@@ -104,7 +103,7 @@ static hvd_status_t level_dots(struct net_coll *n, struct error *error)
         part_at += n->coll->parts[p].count;
     }
     int32_t block = 2 << a->depth;
-    struct build b = build_begin(n);
+    struct build b = schedule_begin(n);
     b.members = n->identity + n->self / block * block;
     b.size = block;
     b.rank = n->self % block;
@@ -145,7 +144,7 @@ static void level_combine(struct net_coll *n)
 static hvd_status_t gather(struct net_coll *n, struct error *error)
 {
     struct net_adasum *a = &n->adasum;
-    struct build b = build_begin(n);
+    struct build b = schedule_begin(n);
     for (int32_t depth = a->level_count - 1; depth >= 0; depth--) {
         int32_t peer = n->self ^ (1 << depth);
         struct slice keep = {a->levels[depth].keep, a->levels[depth].keep_count};

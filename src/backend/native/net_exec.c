@@ -2,17 +2,18 @@
 /* net_exec.c - runs one rank's schedule over transports.
  *
  * Steps between two wave steps form a section; each channel works through its steps of the section
- * on its own. A channel posts an open run of steps at once as flights and goes on when all of them
- * are done. A flight cuts its transfer into segments, both sides alike, with NET_WINDOW of them
- * under way: a segment that has arrived is reduced while the next ones travel. It is reduced into
- * WORK only after the same segment has left in a send of the same region (recursive doubling swaps
- * whole regions).
+ * independently. A channel posts an open run of steps at once as flights and continues when all of
+ * them are done. A flight splits its transfer into segments, alike on both sides, with NET_WINDOW
+ * of them in transit: a segment that has arrived is reduced while the next ones are in transit. It
+ * is reduced into WORK only after the same segment was sent in a send of the same region (recursive
+ * doubling swaps whole regions).
  *
- * Rounding: half types are rounded once per reduction step, that is per hop.
+ * Rounding: half types are rounded once per reduction step, that is per hop; a float16 average
+ * whose partial sums overflow is run again in float32 (net.c) and rounded once.
  *
- * Thread: token holder.  Owner: struct net_coll.  Invariant: requests stay where they are while
- * the transport has them, so flights are only moved when none is under way.
- * Start reading at net_exec_progress(). */
+ * Thread: token holder.  Owner: struct net_coll.  Invariant: requests do not move while the
+ * transport has them, so flights are only moved when none is in transit. Start reading at
+ * net_exec_progress(). */
 #include <string.h>
 
 #include "backend/native/net.h"
@@ -155,33 +156,31 @@ static hvd_status_t flight_post(struct net_flight *f, bool *ret_moved, struct er
     return HVD_OK;
 }
 
+static void step_reduce(const struct net_exec *x, const struct step *step, void *own,
+                        const void *other, size_t count)
+{
+    reduce_two(x->dtype, x->reduce, step->is_left ? own : other, step->is_left ? other : own, own,
+               count, step->is_final ? x->postscale : 1.0);
+}
+
 static void segment_reduce(const struct net_exec *x, const struct net_flight *f)
 {
     const struct step *step = f->step;
     uint8_t *own =
         x->work + (size_t)step->offset * x->element_bytes + (size_t)f->done * NET_SEGMENT_BYTES;
-    const void *arrived = segment_place(f, f->done);
-    const void *sources[2] = {step->is_left ? own : arrived, step->is_left ? arrived : own};
-    void *target = own;
-    struct reduce_job job = {.dtype = x->dtype,
-                             .op = x->reduce,
-                             .prescale = 1.0,
-                             .postscale = step->is_final ? x->postscale : 1.0,
-                             .sources = sources,
-                             .source_count = 2,
-                             .targets = &target,
-                             .target_count = 1,
-                             .count = segment_bytes(f, f->done) / x->element_bytes};
-    reduce_run(&job);
+    step_reduce(x, step, own, segment_place(f, f->done),
+                segment_bytes(f, f->done) / x->element_bytes);
 }
 
-/* Takes what has arrived or left, in order. */
+/* Handles completed transfers, in order. */
 static hvd_status_t flight_collect(const struct net_exec *x, struct net_flight *f, bool *ret_moved,
                                    struct error *error)
 {
     while (f->done < f->posted) {
         const struct transport_req *req = &f->reqs[f->done % NET_WINDOW];
-        if (req->status == HVD_IN_PROGRESS)
+        /* ABORTED: the peer has cancelled the collective, because the set is broken or was removed.
+         * Its message will reach us; to fail here would only hide the cause. */
+        if (req->status == HVD_IN_PROGRESS || req->status == HVD_ERR_ABORTED)
             return HVD_OK;
         if (req->status != HVD_OK)
             return transfer_failed(f, req->status, error);
@@ -211,7 +210,7 @@ static void flight_make(struct net_coll *n, struct net_channel *c, const struct 
     f->step = step;
     f->peer = n->ranks[step->peer];
     f->transport = n->routes.routes[f->peer];
-    f->stream = n->stream_base | step->channel;
+    f->stream = stream_number(n->stream_base, n->sequence, step->channel);
     f->is_send = step->kind == STEP_SEND || step->kind == STEP_SEND_TEMP;
     f->is_reduce = step->kind == STEP_RECV_REDUCE;
     f->bytes = (size_t)step->count * x->element_bytes;
@@ -244,18 +243,7 @@ static void step_local(const struct net_exec *x, const struct step *step)
         memcpy(to, from, bytes);
         return;
     }
-    const void *sources[2] = {step->is_left ? to : from, step->is_left ? from : to};
-    void *target = to;
-    struct reduce_job job = {.dtype = x->dtype,
-                             .op = x->reduce,
-                             .prescale = 1.0,
-                             .postscale = step->is_final ? x->postscale : 1.0,
-                             .sources = sources,
-                             .source_count = 2,
-                             .targets = &target,
-                             .target_count = 1,
-                             .count = (size_t)step->count};
-    reduce_run(&job);
+    step_reduce(x, step, to, from, (size_t)step->count);
 }
 
 /* Makes flights of the next open run, or does local steps. */
@@ -276,7 +264,7 @@ static void channel_next(struct net_coll *n, struct net_channel *c)
     twins_find(x, c);
 }
 
-/* HVD_OK: the channel is through its section. */
+/* HVD_OK: the channel has finished its section. */
 static hvd_status_t channel_progress(struct net_coll *n, struct net_channel *c, bool *ret_moved,
                                      struct error *error)
 {

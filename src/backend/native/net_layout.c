@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* net_layout.c - where the pieces of a fused collective lie in WORK, and moving them there and
+/* net_layout.c - where the pieces of a fused collective are in WORK, and moving them there and
  * back.
  *
  * WORK is ordered by rank first, then by part: rank 0's piece of part 0, of part 1, ..., rank 1's
- * piece of part 0, ... so that what one rank gives or gets is one stretch. An allreduce has one
- * piece per part, as if of one rank. One mover walks over the pieces in this order in all cases:
- * the place in WORK runs on; the place in each tensor is kept per part.
+ * piece of part 0, ... so that what one rank contributes or receives is contiguous. An allreduce
+ * has one piece per part, as if of one rank. One mover walks over the pieces in this order in all
+ * cases: the position in WORK is contiguous; the position in each tensor is kept per part.
  *
  * Thread: token holder.  Owner: struct net_coll.  Invariant: scaling happens in the pass that
- * copies, never in one of its own unless input and WORK are the same memory.
- * Start reading at net_move_in(). */
+ * copies, never in a separate one unless input and WORK are the same memory. Start reading at
+ * net_move_in(). */
 #include <string.h>
 
 #include "backend/native/net.h"
@@ -74,10 +74,20 @@ static void move_piece(const struct net_coll *n, enum direction direction, uint6
     size_t tensor_at = (n->part_at[m->part] + m->piece_done) * n->element_bytes;
     const uint8_t *in = (const uint8_t *)part->in + tensor_at;
     uint8_t *out = (uint8_t *)part->out + tensor_at;
-    uint8_t *work = n->work + (m->work_at + m->piece_done) * n->element_bytes;
+    uint8_t *work = n->work + (m->work_at + m->piece_done) * n->work_bytes;
     switch (direction) {
-    case DIRECTION_IN: move_elements(n, in, work, count, n->move_scale, 1.0); return;
-    case DIRECTION_OUT: move_elements(n, work, out, count, 1.0, n->move_scale); return;
+    case DIRECTION_IN:
+        if (n->is_wide)
+            reduce_widen(in, count, n->move_scale, (float *)(void *)work);
+        else
+            move_elements(n, in, work, count, n->move_scale, 1.0);
+        return;
+    case DIRECTION_OUT:
+        if (n->is_wide)
+            reduce_narrow((const float *)(const void *)work, count, out);
+        else
+            move_elements(n, work, out, count, 1.0, n->move_scale);
+        return;
     case DIRECTION_THROUGH:
         if (n->coll->kind == HVD_ALLREDUCE || n->coll->kind == HVD_REDUCESCATTER)
             move_elements(n, in, out, count, n->coll->prescale, n->coll->postscale);

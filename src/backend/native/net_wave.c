@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* net_wave.c - the wave steps of a schedule: ranks of one host that see each other's WORK.
+/* net_wave.c - the wave steps of a schedule: ranks on one machine that map each other's WORK.
  *
  * Wave w of a collective is phase `sight.phase + w` on the boards of the process set. With wave 0 a
- * rank tells where its WORK lies in its segment; what a peer tells is checked before it is used.
- * All ranks of the host play the same waves, so their phases stay equal without a word.
+ * rank publishes where its WORK is in its segment; a peer's value is checked before it is used. All
+ * ranks on the machine run the same waves, so their phases stay equal without messages.
  *
  * Thread: token holder.  Owner: struct net_coll.  Invariant: between waves the schedule lets only
- * one rank touch an element (src/schedule/check.c proves it).  Start at net_wave_step(). */
+ * one rank access an element (src/schedule/check.c proves it).  Start at net_wave_step(). */
 #include <string.h>
 
 #include "backend/native/net.h"
@@ -183,7 +183,7 @@ static void part_spread(struct net_coll *n, const struct step *step, uint64_t fi
             memcpy(n->sight.work[i] + at, x->work + at, (size_t)count * x->element_bytes);
 }
 
-/* Works on the region piece by piece; progress() looks up in between. */
+/* Works on the region piece by piece; progress() returns in between. */
 static hvd_status_t wave_work(struct net_coll *n, const struct step *step, bool *ret_moved)
 {
     struct net_exec *x = &n->exec;
@@ -209,9 +209,6 @@ hvd_status_t net_wave_step(struct net_coll *n, const struct step *step, bool *re
     case STEP_AWAIT: return wave_await(n, step, ret_moved, error);
     case STEP_REDUCE_HOST:
     case STEP_SPREAD: return wave_work(n, step, ret_moved);
-    case STEP_REDUCE_ALL:
-    case STEP_REDUCE_TEMP:
-    case STEP_REDUCE_TEMP_ALL:
     case STEP_SEND:
     case STEP_RECV:
     case STEP_RECV_REDUCE:

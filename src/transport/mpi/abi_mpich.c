@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_mpich.c - the binary interface that MPICH shares with Intel MPI, MVAPICH, Cray and others:
- * handles are ints with fixed values for what is predefined.
+ * handles are ints, predefined ones have fixed values.
  *
- * Thread, blocking: as said in mpi_lib.h.  Start reading at mpi_calls.inc. */
+ * Thread, blocking: as noted in mpi_lib.h.  Start reading at mpi_calls.inc. */
 #include "transport/mpi/mpi_symbols.h"
 
 typedef int HANDLE;

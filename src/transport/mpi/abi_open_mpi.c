@@ -2,12 +2,8 @@
 /* abi_open_mpi.c - the binary interface of Open MPI (and Spectrum MPI): handles are pointers,
  * predefined ones the addresses of objects that the library exports.
  *
- * Thread, blocking: as said in mpi_lib.h.  Start reading at mpi_calls.inc. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE 1 /* dladdr() */
-#endif
-#include <sys/auxv.h>
-
+ * Thread, blocking: as noted in mpi_lib.h.  Start reading at mpi_calls.inc. */
+#include "base/library.h"
 #include "transport/mpi/mpi_symbols.h"
 
 typedef void *HANDLE;
@@ -39,11 +35,10 @@ struct object {
  * library then uses that one, and its own is never filled. */
 static void *object_find(const struct mpi_lib *lib, const char *name)
 {
-    Dl_info where, program;
-    void *own = dlsym(lib->library, name), *seen = dlsym(RTLD_DEFAULT, name);
-    bool is_copied = own != NULL && seen != NULL && seen != own && dladdr(seen, &where) != 0 &&
-                     dladdr((void *)getauxval(AT_ENTRY), &program) != 0 &&
-                     where.dli_fbase == program.dli_fbase;
+    const struct os *os = lib->os;
+    void *own = os->library_symbol(os->ctx, lib->library, name);
+    void *seen = os->library_symbol(os->ctx, NULL, name);
+    bool is_copied = own != NULL && seen != NULL && seen != own && library_is_of_program(seen);
     return is_copied ? seen : own;
 }
 
@@ -98,7 +93,7 @@ static bool abi_constants(struct mpi_lib *lib, const char **ret_missing)
 
 static mpi_handle_t abi_comm_from_fortran(const struct mpi_lib *lib, int handle)
 {
-    HANDLE (*from_int)(int) = (HANDLE(*)(int))dlsym(lib->library, "MPI_Comm_f2c");
+    HANDLE (*from_int)(int) = (HANDLE(*)(int))mpi_symbol(lib, "MPI_Comm_f2c");
     return from_int != NULL ? (mpi_handle_t)from_int(handle) : lib->comm_null;
 }
 

@@ -2,7 +2,7 @@
 /* abi_standard.c - the binary interface that MPI 5.0 defines for all libraries (libmpi_abi.so):
  * handles are pointers, predefined ones have small fixed values.
  *
- * Thread, blocking: as said in mpi_lib.h.  Start reading at mpi_calls.inc. */
+ * Thread, blocking: as noted in mpi_lib.h.  Start reading at mpi_calls.inc. */
 #include "transport/mpi/mpi_symbols.h"
 
 typedef void *HANDLE;
@@ -57,9 +57,9 @@ static bool abi_constants(struct mpi_lib *lib, const char **ret_missing)
 /* MPI_Comm_fromint() replaces MPI_Comm_f2c(), which a library may lack. */
 static mpi_handle_t abi_comm_from_fortran(const struct mpi_lib *lib, int handle)
 {
-    HANDLE (*from_int)(int) = (HANDLE(*)(int))dlsym(lib->library, "MPI_Comm_fromint");
+    HANDLE (*from_int)(int) = (HANDLE(*)(int))mpi_symbol(lib, "MPI_Comm_fromint");
     if (from_int == NULL)
-        from_int = (HANDLE(*)(int))dlsym(lib->library, "MPI_Comm_f2c");
+        from_int = (HANDLE(*)(int))mpi_symbol(lib, "MPI_Comm_f2c");
     return from_int != NULL ? (mpi_handle_t)from_int(handle) : lib->comm_null;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mpi.c - see mpi.h: the table, peers and their end. */
+/* mpi.c - see mpi.h: the table, peers and their failures. */
 #include "transport/mpi/mpi.h"
 
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 
 #include "transport/mpi/mpi_internal.h"
 
-#define POLL_BUSY_NS    20000LL /* something is under way */
+#define POLL_BUSY_NS    20000LL /* something is in progress */
 #define POLL_RECENT_NS  50000LL
 #define POLL_LATER_NS   200000LL
 #define POLL_IDLE_NS    1000000LL
@@ -71,7 +71,7 @@ static hvd_status_t mpi_message_send(struct transport *t, int32_t peer, const vo
     if (!mpi_reaches(t, peer))
         return mpi->peers[peer].status != HVD_OK ? mpi->peers[peer].status : HVD_ERR_LINK;
     struct mpi_peer *p = &mpi->peers[peer];
-    /* Heads count too, else empty messages had no limit. */
+    /* Headers count too, otherwise empty messages would have no limit. */
     if (p->sent_bytes - p->acked_bytes + FRAME_HEAD + n > WINDOW_BYTES)
         return HVD_AGAIN;
     hvd_status_t status = mpi_frame_send(mpi, peer, FRAME_MESSAGE, bytes, n);
@@ -111,7 +111,7 @@ static int64_t mpi_poll_ns(struct transport *t)
     return idle_ns < LATER_NS ? POLL_LATER_NS : POLL_IDLE_NS;
 }
 
-/* Nobody rings: poll_ns() is what wakes the driver. */
+/* There is no bell: poll_ns() wakes the driver. */
 static bool mpi_sleep_begin(struct transport *t)
 {
     const struct mpi *mpi = (const struct mpi *)t;
@@ -144,11 +144,18 @@ static void mpi_counters(const struct transport *t, uint64_t *ret_messages, uint
 static int64_t mpi_last_heard_ns(struct transport *t, int32_t peer, int64_t now_ns)
 {
     const struct mpi *mpi = (const struct mpi *)t;
-    (void)now_ns;
-    return mpi->peers[peer].is_wanted ? mpi->peers[peer].heard_ns : 0;
+    const struct mpi_peer *p = &mpi->peers[peer];
+    if (!p->is_wanted)
+        return 0;
+    if (p->heard_ns == mpi->connect_ns)
+        return -1;
+    /* With many peers heartbeats are less frequent, so more silence is normal. */
+    int64_t rarer_ns = HEARTBEAT_NS * (mpi->wanted_count / HEARTBEAT_PEERS);
+    int64_t heard_ns = p->heard_ns + rarer_ns;
+    return heard_ns < now_ns || rarer_ns == 0 ? heard_ns : now_ns;
 }
 
-/* ---- the end ---- */
+/* ---- closing ---- */
 
 static bool is_all_gone(const struct mpi *mpi)
 {
@@ -158,7 +165,7 @@ static bool is_all_gone(const struct mpi *mpi)
     return true;
 }
 
-/* All ranks end a life together: each says so and receives what is still under way, so that MPI
+/* All ranks close together: each sends a goodbye and receives what is still in transit, so that MPI
  * holds nothing of it. A rank that has failed is not waited for. */
 static void goodbye(struct mpi *mpi)
 {
@@ -192,8 +199,8 @@ static void mpi_destroy(struct transport *t)
         goodbye(mpi);
     mpi_bulk_destroy(mpi);
     mpi_frames_destroy(mpi);
-    /* Freeing is collective: with somebody missing the communicator is left as it is. */
-    if (!mpi->has_lost)
+    /* Freeing is collective: if a rank is missing the communicator is leaked. */
+    if (!mpi->has_lost && mpi->comm != lib->comm_null)
         lib->abi->comm_free(lib, &mpi->comm);
     os_free(os, mpi->peers);
     os_free(os, mpi);
@@ -206,6 +213,8 @@ static const struct transport_ops ops = {.version = TRANSPORT_VERSION,
                                          .bulk_send = mpi_bulk_send,
                                          .bulk_recv = mpi_bulk_recv,
                                          .bulk_cancel = mpi_bulk_cancel,
+                                         .bulk_open = mpi_bulk_open,
+                                         .bulk_close = mpi_bulk_close,
                                          .progress = mpi_progress,
                                          .sleep_begin = mpi_sleep_begin,
                                          .sleep_end = mpi_sleep_end,
@@ -216,18 +225,18 @@ static const struct transport_ops ops = {.version = TRANSPORT_VERSION,
                                          .destroy = mpi_destroy,
                                          .poll_ns = mpi_poll_ns};
 
-hvd_status_t mpi_create(const struct os *os, const struct mpi_lib *lib, mpi_handle_t comm,
-                        int32_t rank, int32_t size, struct mpi **ret, struct error *error)
+hvd_status_t mpi_create(const struct os *os, const struct mpi_job *job, int32_t rank, int32_t size,
+                        struct mpi **ret, struct error *error)
 {
     struct mpi *mpi = os_alloc(os, sizeof *mpi);
-    if (mpi == NULL) {
-        lib->abi->comm_free(lib, &comm);
+    if (mpi == NULL)
         return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
-    }
     mpi->transport.ops = &ops;
     mpi->transport.os = os;
-    mpi->lib = lib;
-    mpi->comm = comm;
+    mpi->transport.is_one_thread = job->lib->level < MPI_LEVEL_SERIALIZED;
+    mpi->lib = job->lib;
+    mpi->parent = job->comm;
+    mpi->comm = job->lib->comm_null;
     mpi->rank = rank;
     mpi->size = size;
     mpi->sends_end = &mpi->sends;
@@ -239,24 +248,28 @@ hvd_status_t mpi_create(const struct os *os, const struct mpi_lib *lib, mpi_hand
         mpi_destroy(&mpi->transport);
         return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
     }
-    int code = lib->abi->comm_tag_ub(lib, comm, &mpi->tag_max);
-    if (code != 0) {
-        mpi_destroy(&mpi->transport);
-        return mpi_lib_error(lib, "MPI_Comm_get_attr", code, error);
-    }
     *ret = mpi;
     return HVD_OK;
 }
 
-void mpi_connect(struct mpi *mpi, const bool *wanted, const struct transport_events *events)
+hvd_status_t mpi_connect(struct mpi *mpi, const bool *wanted, const struct transport_events *events,
+                         struct error *error)
 {
+    const struct mpi_lib *lib = mpi->lib;
+    hvd_status_t status = mpi_lib_comm_own(lib, mpi->parent, &mpi->comm, error);
+    if (status == HVD_OK)
+        status = mpi_lib_error(lib, "MPI_Comm_get_attr",
+                               lib->abi->comm_tag_ub(lib, mpi->comm, &mpi->tag_max), error);
+    if (status != HVD_OK)
+        return status;
     mpi->transport.events = *events;
-    mpi->now_ns = os_now_ns(mpi->transport.os);
+    mpi->now_ns = mpi->connect_ns = os_now_ns(mpi->transport.os);
     for (int32_t i = 0; i < mpi->size; i++) {
         mpi->peers[i].is_wanted = wanted[i] && i != mpi->rank;
         mpi->peers[i].heard_ns = mpi->peers[i].sent_ns = mpi->now_ns;
         mpi->wanted_count += mpi->peers[i].is_wanted ? 1 : 0;
     }
+    return HVD_OK;
 }
 
 struct transport *mpi_transport(struct mpi *mpi)

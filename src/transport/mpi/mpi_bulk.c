@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpi_bulk.c - tensor bytes: MPI moves them straight between the callers' buffers.
  *
- * Thread: token holder.  Owner: struct mpi.  Blocks: mpi_bulk_cancel() only, until MPI lets go of
- * the memory, at most CANCEL_NS. Invariant: a request that is over is in no flight, so its memory
- * is its owner's. Start reading at post() and mpi_bulk_progress(). */
+ * Thread: token holder.  Owner: struct mpi.  Blocks: mpi_bulk_cancel() only, until MPI releases the
+ * memory, at most CANCEL_NS. Invariant: a completed request is in no flight, so its owner owns its
+ * memory. Start reading at post() and mpi_bulk_progress(). */
 #include <string.h>
 
 #include "transport/mpi/mpi_internal.h"
@@ -38,6 +38,36 @@ static void flight_end(struct mpi *mpi, struct flight **at)
     mpi->free_flights = flight;
 }
 
+/* ---- tags ---- */
+
+/*     | slot: 8 bits | life and turn: all that is left | channel: 5 bits |
+ * Process sets that exist at the same time differ in their slot. The lives of one slot differ in
+ * their number, its turns by an odd step, so that neighbours stay apart. */
+int mpi_bulk_tag(int tag_max, int32_t slot, uint64_t stream)
+{
+    const int fixed = 8 + STREAM_CHANNEL_BITS;
+    int bits = 0;
+    while (bits < 30 && (int64_t)MPI_TAG_BULK + (1ll << (bits + 1)) - 1 <= tag_max)
+        bits++;
+    if (bits <= fixed || slot < 0 || slot > UINT8_MAX)
+        return -1;
+    uint32_t life = (uint32_t)(stream >> STREAM_LIFE_AT), turn = (uint32_t)(stream >> 32) & 0xffff;
+    uint32_t step = 1u << (bits - fixed) / 2 | 1u;
+    uint32_t number = (life + turn * step) & ((1u << (bits - fixed)) - 1);
+    uint32_t channel = (uint32_t)stream & ((1u << STREAM_CHANNEL_BITS) - 1);
+    uint32_t high = (uint32_t)slot << (bits - fixed) | number;
+    return MPI_TAG_BULK + (int)(high << STREAM_CHANNEL_BITS | channel);
+}
+
+static int tag_of(const struct mpi *mpi, uint64_t stream)
+{
+    int32_t slot = streams_slot(&mpi->streams, stream);
+    if (slot >= 0)
+        return mpi_bulk_tag(mpi->tag_max, slot, stream);
+    bool fits = stream <= (uint64_t)(mpi->tag_max - MPI_TAG_BULK); /* of no process set */
+    return fits ? MPI_TAG_BULK + (int)stream : -1;
+}
+
 /* ---- posting ---- */
 
 static hvd_status_t post_piece(struct mpi *mpi, int tag, struct transport_req *req, size_t at,
@@ -67,27 +97,29 @@ static hvd_status_t post_piece(struct mpi *mpi, int tag, struct transport_req *r
     return HVD_OK;
 }
 
-static hvd_status_t post(struct mpi *mpi, int32_t peer, uint32_t stream, const void *send,
+static hvd_status_t post(struct mpi *mpi, int32_t peer, uint64_t stream, const void *send,
                          void *recv, size_t n, struct transport_req *req)
 {
     hvd_status_t status = HVD_OK;
-    static uint8_t nowhere; /* an empty receive still needs to be told from a send */
+    static uint8_t nowhere; /* an empty receive must still be distinguishable from a send */
     if (!mpi->peers[peer].is_wanted)
         return HVD_ERR_LINK;
     if (mpi->peers[peer].status != HVD_OK)
         return mpi->peers[peer].status;
-    if (stream > (uint32_t)(mpi->tag_max - MPI_TAG_BULK))
+    int tag = tag_of(mpi, stream);
+    if (tag < 0)
         return HVD_ERR_LIMIT;
     *req = (struct transport_req){.status = HVD_IN_PROGRESS,
                                   .send = send,
                                   .recv = send == NULL && recv == NULL ? &nowhere : recv,
                                   .bytes = n,
                                   .stream = stream,
+                                  .mark = (uint32_t)tag,
                                   .peer = peer};
     size_t at = 0;
     do {
         size_t piece = n - at < CHUNK_BYTES ? n - at : CHUNK_BYTES;
-        status = post_piece(mpi, MPI_TAG_BULK + (int)stream, req, at, (int)piece);
+        status = post_piece(mpi, tag, req, at, (int)piece);
         at += piece;
     } while (status == HVD_OK && at < n);
     if (status != HVD_OK && at > CHUNK_BYTES)
@@ -97,14 +129,14 @@ static hvd_status_t post(struct mpi *mpi, int32_t peer, uint32_t stream, const v
     return status;
 }
 
-hvd_status_t mpi_bulk_send(struct transport *t, int32_t peer, uint32_t stream, const void *bytes,
+hvd_status_t mpi_bulk_send(struct transport *t, int32_t peer, uint64_t stream, const void *bytes,
                            size_t n, struct transport_req *req)
 {
     static const uint8_t nothing;
     return post((struct mpi *)t, peer, stream, bytes != NULL ? bytes : &nothing, NULL, n, req);
 }
 
-hvd_status_t mpi_bulk_recv(struct transport *t, int32_t peer, uint32_t stream, void *bytes,
+hvd_status_t mpi_bulk_recv(struct transport *t, int32_t peer, uint64_t stream, void *bytes,
                            size_t n, struct transport_req *req)
 {
     return post((struct mpi *)t, peer, stream, NULL, bytes, n, req);
@@ -130,7 +162,7 @@ static void flight_done(struct mpi *mpi, const struct flight *flight, int count)
         req->status = HVD_OK;
 }
 
-/* One look at one flight; true: it has ended and is gone from the list. */
+/* Tests one flight; true: it has completed and was removed from the list. */
 static bool flight_look(struct mpi *mpi, struct flight **at)
 {
     const struct mpi_lib *lib = mpi->lib;
@@ -153,19 +185,55 @@ static bool flight_look(struct mpi *mpi, struct flight **at)
     return true;
 }
 
-/* ---- what nobody waits for any more ---- */
+/* ---- messages that are no longer awaited ---- */
 
-static void forget(struct mpi *mpi, int32_t peer, uint32_t stream)
+static void forget(struct mpi *mpi, int32_t peer, int tag, int tag_count)
 {
+    if (tag < 0)
+        return;
     if (mpi->forgotten == NULL)
         mpi->forgotten = os_alloc(mpi->transport.os, FORGOTTEN_MAX * sizeof *mpi->forgotten);
-    if (mpi->forgotten == NULL || mpi->forgotten_count == FORGOTTEN_MAX)
+    if (mpi->forgotten == NULL)
         return;
+    if (mpi->forgotten_count == FORGOTTEN_MAX) { /* the oldest is the least likely to be needed */
+        mpi->forgotten_count--;
+        memmove(mpi->forgotten, mpi->forgotten + 1,
+                (size_t)mpi->forgotten_count * sizeof *mpi->forgotten);
+    }
     mpi->forgotten[mpi->forgotten_count++] =
-        (struct forgotten){.peer = peer, .stream = stream, .until_ns = mpi->now_ns + FORGOTTEN_NS};
+        (struct forgotten){.peer = peer,
+                           .tag = tag,
+                           .tag_count = tag_count,
+                           .until_ns = os_now_ns(mpi->transport.os) + FORGOTTEN_NS};
+    mpi->forgotten_next_ns = 0;
 }
 
-/* Receives one message with this tag into memory of ours, if it is there. */
+static void forgotten_drop(struct mpi *mpi, int32_t at)
+{
+    mpi->forgotten_count--;
+    memmove(&mpi->forgotten[at], &mpi->forgotten[at + 1],
+            (size_t)(mpi->forgotten_count - at) * sizeof *mpi->forgotten);
+}
+
+/* Tags of a turn that begins are awaited again. */
+static void unforget(struct mpi *mpi, int tag, int tag_count)
+{
+    for (int32_t i = 0; i < mpi->forgotten_count;) {
+        const struct forgotten *f = &mpi->forgotten[i];
+        if (f->tag < tag + tag_count && tag < f->tag + f->tag_count)
+            forgotten_drop(mpi, i);
+        else
+            i++;
+    }
+}
+
+static void turn_forget(struct mpi *mpi, uint64_t first)
+{
+    if (streams_slot(&mpi->streams, first) >= 0)
+        forget(mpi, -1, tag_of(mpi, first), 1 << STREAM_CHANNEL_BITS);
+}
+
+/* Receives one message with this tag into our own memory, if there is one. */
 static bool swallow(struct mpi *mpi, int from, int tag)
 {
     const struct mpi_lib *lib = mpi->lib;
@@ -193,15 +261,31 @@ static bool swallow(struct mpi *mpi, int from, int tag)
     return false;
 }
 
-static bool forgotten_look(struct mpi *mpi)
+/* One message for a cancelled receive, or all that there are for a turn. */
+static bool forgotten_take(struct mpi *mpi, const struct forgotten *f)
 {
+    if (f->peer >= 0)
+        return swallow(mpi, f->peer, f->tag);
     bool has_moved = false;
+    for (int i = 0; i < f->tag_count; i++)
+        while (swallow(mpi, mpi->lib->any_source, f->tag + i))
+            has_moved = true;
+    return has_moved;
+}
+
+static bool forgotten_look(struct mpi *mpi, int64_t now_ns)
+{
+    bool has_moved = false, is_time = now_ns >= mpi->forgotten_next_ns;
+    if (is_time)
+        mpi->forgotten_next_ns = now_ns + FORGOTTEN_POLL_NS;
     for (int32_t i = 0; i < mpi->forgotten_count;) {
         const struct forgotten *f = &mpi->forgotten[i];
-        bool is_over = swallow(mpi, f->peer, MPI_TAG_BULK + (int)f->stream);
-        has_moved |= is_over;
-        if (is_over || mpi->now_ns > f->until_ns || mpi->peers[f->peer].status != HVD_OK)
-            mpi->forgotten[i] = mpi->forgotten[--mpi->forgotten_count];
+        bool is_single = f->peer >= 0;
+        bool is_found = (is_single || is_time) && forgotten_take(mpi, f);
+        bool is_down = is_single && mpi->peers[f->peer].status != HVD_OK;
+        has_moved |= is_found;
+        if ((is_single && is_found) || is_down || now_ns > f->until_ns)
+            forgotten_drop(mpi, i);
         else
             i++;
     }
@@ -218,7 +302,7 @@ bool mpi_bulk_progress(struct mpi *mpi)
             at = &(*at)->next;
     }
     if (mpi->forgotten_count > 0)
-        has_moved |= forgotten_look(mpi);
+        has_moved |= forgotten_look(mpi, mpi->now_ns);
     return has_moved;
 }
 
@@ -232,8 +316,8 @@ static bool is_in_flight(const struct mpi *mpi, const struct transport_req *req)
     return false;
 }
 
-/* MPI withdraws receives that have not matched; for all else it must be waited, and the peer, which
- * may be withdrawing too, needs us to receive what is under way. */
+/* MPI can cancel receives that have not matched; everything else must be waited for, and the peer,
+ * which may be cancelling too, needs us to receive what is in transit. */
 static void withdraw(struct mpi *mpi, const struct transport_req *req)
 {
     const struct mpi_lib *lib = mpi->lib;
@@ -253,7 +337,7 @@ static void withdraw(struct mpi *mpi, const struct transport_req *req)
         bool is_owed = code == 0 && status.is_cancelled;
         flight_end(mpi, at);
         if (is_owed && !mpi->is_closing)
-            forget(mpi, req->peer, req->stream);
+            forget(mpi, req->peer, (int)req->mark, 1);
     }
 }
 
@@ -266,8 +350,9 @@ void mpi_bulk_cancel(struct transport *t, struct transport_req *req)
         return;
     for (int round = 0; now_ns - start_ns < CANCEL_NS; round++) {
         withdraw(mpi, req);
-        forgotten_look(mpi);
-        if (!is_in_flight(mpi, req) && round > 8) /* what was under way may show only now */
+        forgotten_look(mpi, now_ns);
+        if (!is_in_flight(mpi, req) &&
+            round > 8) /* messages that were in transit may arrive only now */
             break;
         if (round > 1000)
             os->yield(os->ctx);
@@ -282,6 +367,25 @@ void mpi_bulk_cancel(struct transport *t, struct transport_req *req)
     mpi_peer_fail(mpi, req->peer, HVD_ERR_PEER_HUNG,
                   "a transfer could not be withdrawn within %lld s",
                   (long long)(CANCEL_NS / 1000000000));
+}
+
+/* ---- lives ---- */
+
+void mpi_bulk_open(struct transport *t, int32_t slot, uint64_t first)
+{
+    struct mpi *mpi = (struct mpi *)t;
+    uint64_t before = streams_first(&mpi->streams, first);
+    if (before != first)
+        turn_forget(mpi, before);
+    streams_open(&mpi->streams, slot, first);
+    unforget(mpi, tag_of(mpi, first), 1 << STREAM_CHANNEL_BITS);
+}
+
+void mpi_bulk_close(struct transport *t, uint64_t first)
+{
+    struct mpi *mpi = (struct mpi *)t;
+    turn_forget(mpi, first);
+    streams_close(&mpi->streams, first);
 }
 
 void mpi_bulk_fail(struct mpi *mpi, int32_t peer)
@@ -308,7 +412,7 @@ void mpi_bulk_fail(struct mpi *mpi, int32_t peer)
     }
 }
 
-/* ---- the end ---- */
+/* ---- closing ---- */
 
 void mpi_bulk_drain(struct mpi *mpi)
 {

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpi_find.c - see mpi_find.h. */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE 1 /* dladdr(), dl_iterate_phdr(), memmem() */
+#define _GNU_SOURCE 1 /* memmem() */
 #endif
 #include "transport/mpi/mpi_find.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/library.h"
 #include "base/proc.h"
 
 #define ANCESTORS_MAX    64
@@ -31,7 +30,7 @@ static const char *const names[HINT_COUNT][NAMES_MAX] = {
     [HINT_MPICH] = {"libmpich.so.12", "libmpi.so.12", "libmpi_cray.so.12", "libmpi_abi.so.1"},
 };
 
-/* Where libraries lie beside a launcher's bin; the third is Debian's way. */
+/* Where libraries are relative to a launcher's bin; the third is Debian's layout. */
 static const char *const folders[] = {"lib", "lib64",
 #if defined(__x86_64__)
                                       "lib/x86_64-linux-gnu",
@@ -93,28 +92,13 @@ static bool is_library_name(const char *path)
     return false;
 }
 
-static int see_object(struct dl_phdr_info *object, size_t bytes, void *arg)
+static void see_library(void *arg, const char *path)
 {
-    (void)bytes;
-    if (object->dlpi_name != NULL && is_library_name(object->dlpi_name))
-        add(arg, object->dlpi_name, "already in the process", true);
-    return 0;
+    if (is_library_name(path))
+        add(arg, path, "already in the process", true);
 }
 
 /* ---- the launcher ---- */
-
-/* The program a process runs: what is mapped first into it. */
-static bool program_of(const struct os *os, int32_t pid, char ret_path[MPI_PATH_MAX])
-{
-    char text[1024];
-    proc_read(os, pid, "maps", text, sizeof text);
-    text[strcspn(text, "\n")] = '\0';
-    const char *path = strchr(text, '/');
-    if (path == NULL || strlen(path) >= MPI_PATH_MAX)
-        return false;
-    snprintf(ret_path, MPI_PATH_MAX, "%s", path);
-    return true;
-}
 
 static enum hint launcher_find(const struct os *os, char ret_path[MPI_PATH_MAX])
 {
@@ -123,7 +107,7 @@ static enum hint launcher_find(const struct os *os, char ret_path[MPI_PATH_MAX])
         pid = proc_parent(os, pid);
         if (pid <= 1)
             break;
-        if (!program_of(os, pid, ret_path))
+        if (!proc_program(os, pid, ret_path, MPI_PATH_MAX))
             continue;
         const char *name = strrchr(ret_path, '/') + 1;
         for (size_t k = 0; k < sizeof launchers / sizeof launchers[0]; k++)
@@ -134,7 +118,7 @@ static enum hint launcher_find(const struct os *os, char ret_path[MPI_PATH_MAX])
     return HINT_NONE;
 }
 
-/* Under Slurm no ancestor tells, but variables may. */
+/* Under Slurm no ancestor identifies the library, but variables may. */
 static enum hint environment_hint(const struct os *os)
 {
     if (value_of(os, "OMPI_COMM_WORLD_SIZE") != NULL || value_of(os, "PMIX_NAMESPACE") != NULL)
@@ -157,7 +141,7 @@ static void add_from(const struct os *os, struct mpi_candidates *c, const char *
     }
 }
 
-/* PREFIX/lib and its like, with `prefix` cut at `length`. */
+/* PREFIX/lib and similar, with `prefix` truncated to `length`. */
 static void add_from_prefix(const struct os *os, struct mpi_candidates *c, const char *prefix,
                             size_t length, enum hint hint, const char *origin)
 {
@@ -194,14 +178,14 @@ static void add_from_list(const struct os *os, struct mpi_candidates *c, const c
 /* A wheel puts its libraries into the lib folder of the environment, above site-packages. */
 static void add_from_environment(const struct os *os, struct mpi_candidates *c, enum hint hint)
 {
-    Dl_info where;
-    if (dladdr((const void *)(uintptr_t)mpi_find, &where) == 0 || where.dli_fname == NULL)
+    const char *path = library_path_of((const void *)(uintptr_t)mpi_find);
+    if (path == NULL)
         return;
-    size_t length = strlen(where.dli_fname);
+    size_t length = strlen(path);
     for (int i = 0; i < PARENTS_MAX && length > 0; i++) {
-        length = parent_length(where.dli_fname, length);
+        length = parent_length(path, length);
         if (length > 0)
-            add_from(os, c, where.dli_fname, length, hint, "in the environment of this library");
+            add_from(os, c, path, length, hint, "in the environment of this library");
     }
 }
 
@@ -213,7 +197,7 @@ void mpi_find(const struct os *os, const char *wanted, struct mpi_candidates *re
         add(ret, wanted, "named by HOROVOD_MPI_LIBRARY", false);
         return;
     }
-    dl_iterate_phdr(see_object, ret);
+    library_each(see_library, ret);
     if (hint != HINT_NONE) {
         size_t bin = parent_length(ret->launcher, strlen(ret->launcher));
         add_from_prefix(os, ret, ret->launcher, parent_length(ret->launcher, bin), hint,
@@ -233,7 +217,7 @@ void mpi_find(const struct os *os, const char *wanted, struct mpi_candidates *re
         add(ret, names[HINT_NONE][i], "by its usual name", false);
 }
 
-/* The loader's cache holds the names of all libraries that it finds without a path. */
+/* The loader's cache lists the names of all libraries that it finds without a path. */
 static bool is_in_loader_cache(const struct os *os, const char *name)
 {
     int fd = os->open(os->ctx, LOADER_CACHE, O_RDONLY | O_CLOEXEC, 0);

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpi_lib.c - see mpi_lib.h. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE 1 /* dladdr(), dl_iterate_phdr(), memmem() */
-#endif
 #include "transport/mpi/mpi_lib.h"
 
 #include <ctype.h>
@@ -10,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/library.h"
 #include "transport/mpi/mpi_find.h"
 #include "transport/mpi/mpi_symbols.h"
 
@@ -23,7 +21,8 @@ static const char *const symbol_names[SYMBOL_COUNT] = {
 
 /* ---- what is it? ---- */
 
-/* The first words of the library's own text, without tabs, up to a comma or the end of a line. */
+/* The first words of the library's own version text, without tabs, up to a comma or the end of a
+ * line. */
 static void version_read(struct mpi_lib *lib)
 {
     char text[MPI_TEXT_MAX + 1] = "";
@@ -49,9 +48,9 @@ static const struct mpi_abi *abi_of(const struct mpi_lib *lib)
     name = name != NULL ? name + 1 : lib->path;
     if (strncmp(name, "libmpi_abi.so", 13) == 0)
         return &mpi_abi_standard;
-    if (dlsym(lib->library, "ompi_mpi_comm_world") != NULL)
+    if (mpi_symbol(lib, "ompi_mpi_comm_world") != NULL)
         return &mpi_abi_open_mpi;
-    /* Its integer handles are an agreement among these; no symbol tells. */
+    /* These libraries agree on the integer handles; no symbol identifies them. */
     static const char *const kin[] = {"MPICH", "Intel",       "MVAPICH",
                                       "CRAY",  "ParaStation", "FUJITSU"};
     for (size_t i = 0; i < sizeof kin / sizeof kin[0]; i++)
@@ -60,20 +59,19 @@ static const struct mpi_abi *abi_of(const struct mpi_lib *lib)
     return NULL;
 }
 
-/* Where the loader found what was given as a name only. */
+/* Where the loader found a library that was given by name only. */
 static void path_read(struct mpi_lib *lib)
 {
-    Dl_info where;
-    if (strchr(lib->path, '/') == NULL &&
-        dladdr(lib->symbols[SYMBOL_Get_library_version], &where) != 0 && where.dli_fname != NULL)
-        snprintf(lib->path, sizeof lib->path, "%s", where.dli_fname);
+    const char *path = library_path_of(lib->symbols[SYMBOL_Get_library_version]);
+    if (strchr(lib->path, '/') == NULL && path != NULL)
+        snprintf(lib->path, sizeof lib->path, "%s", path);
 }
 
 static bool identify(struct mpi_lib *lib, char *ret_reason)
 {
     const char *missing = NULL;
     for (int i = 0; i < SYMBOL_COUNT && missing == NULL; i++) {
-        lib->symbols[i] = dlsym(lib->library, symbol_names[i]);
+        lib->symbols[i] = mpi_symbol(lib, symbol_names[i]);
         missing = lib->symbols[i] == NULL ? symbol_names[i] : NULL;
     }
     if (lib->symbols[SYMBOL_Get_library_version] != NULL) {
@@ -97,7 +95,8 @@ static bool identify(struct mpi_lib *lib, char *ret_reason)
     }
     /* Open MPI's plug-ins look up its symbols among the global ones. */
     if (lib->abi->flavour == MPI_FLAVOUR_OPEN_MPI)
-        dlopen(lib->path, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD | RTLD_NODELETE);
+        lib->os->library_open(lib->os->ctx, lib->path, OS_LIBRARY_GLOBAL | OS_LIBRARY_LOADED, NULL,
+                              0);
     return true;
 }
 
@@ -107,19 +106,17 @@ static bool load(struct mpi_lib *lib, const struct mpi_candidate *candidate, cha
     lib->version[0] = '\0';
     snprintf(lib->path, sizeof lib->path, "%s", candidate->path);
     lib->origin = candidate->origin;
-    lib->library = dlopen(candidate->path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE |
-                                               (candidate->is_loaded ? RTLD_NOLOAD : 0));
-    if (lib->library == NULL) {
-        const char *why = dlerror();
-        snprintf(ret_reason, REASON_MAX, "%.200s", why != NULL ? why : "it can't be loaded");
+    lib->library =
+        lib->os->library_open(lib->os->ctx, candidate->path,
+                              candidate->is_loaded ? OS_LIBRARY_LOADED : 0, ret_reason, REASON_MAX);
+    if (lib->library == NULL)
         return false;
-    }
     return identify(lib, ret_reason);
 }
 
 /* ---- choosing ---- */
 
-/* Of several libraries in the process the one that is in use counts. */
+/* Of several libraries in the process the one in use is chosen. */
 static bool is_better(const struct mpi_lib *lib, const struct mpi_candidates *found, int i)
 {
     bool is_up = false;
@@ -214,7 +211,7 @@ void mpi_lib_close(struct mpi_lib *lib)
         os_free(lib->os, lib);
 }
 
-/* ---- life of MPI ---- */
+/* ---- initialising and finalizing MPI ---- */
 
 hvd_status_t mpi_lib_init(struct mpi_lib *lib, bool is_single, struct error *error)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpi_lib.h - an MPI library found at run time, behind one table for all its binary interfaces.
  *
- * No MPI header is needed to build this: the three interfaces that exist (Open MPI with pointers,
- * MPICH and its kin with integers, the standard one of MPI 5) are declared by abi_*.c. Everybody
- * else sees handles as plain words and calls lib->abi->NAME(lib, ...).
+ * No MPI header is needed to build this: abi_*.c declare the three interfaces that exist (Open MPI
+ * with pointers, MPICH and its derivatives with integers, the standard one of MPI 5). All other
+ * code sees handles as plain words and calls lib->abi->NAME(lib, ...).
  *
- * Functions of the table return MPI's own error code, 0 on success; mpi_lib_error() puts it in
- * words. Errors come back instead of ending the process on communicators made by mpi_lib_comm_own()
- * and what is derived from them. Counts are ints: split what is longer.
+ * Functions of the table return MPI's own error code, 0 on success; mpi_lib_error() turns it into a
+ * text. Errors return instead of aborting the process on communicators created by
+ * mpi_lib_comm_own() and those derived from them. Counts are ints: split longer transfers.
  *
  * Thread: any with MPI_LEVEL_MULTIPLE, else only the one that lib->level allows.  Owner: the
  * process: a library is loaded once, and MPI is finalized once, at exit.  Blocks: where MPI does.
@@ -62,7 +62,7 @@ struct mpi_status {
 
 struct mpi_lib;
 
-/* A reduction of ours: inout[i] = in[i] op inout[i]; `type` points to the library's own handle. */
+/* Our own reduction: inout[i] = in[i] op inout[i]; `type` points to the library's own handle. */
 typedef void (*mpi_reduce_fn)(void *in, void *inout, int *count, void *type);
 
 struct mpi_abi {
@@ -72,7 +72,7 @@ struct mpi_abi {
     /* Fills the constants of `lib`; false: a symbol is missing, named by *ret_missing. */
     bool (*constants)(struct mpi_lib *lib, const char **ret_missing);
 
-    /* life */
+    /* init and finalize */
     int (*init_thread)(const struct mpi_lib *lib, enum mpi_level wanted, enum mpi_level *ret_level);
     int (*query_thread)(const struct mpi_lib *lib, enum mpi_level *ret_level);
     int (*is_thread_main)(const struct mpi_lib *lib, bool *ret);
@@ -96,11 +96,11 @@ struct mpi_abi {
     int (*comm_free)(const struct mpi_lib *lib, mpi_handle_t *comm);
     int (*comm_errors_return)(const struct mpi_lib *lib, mpi_handle_t comm);
     int (*comm_tag_ub)(const struct mpi_lib *lib, mpi_handle_t comm, int *ret);
-    /* Ranks of all members of `comm` in `other`; lib->undefined: not there. */
+    /* Ranks of all members of `comm` in `other`; lib->undefined: not a member. */
     int (*comm_translate)(const struct mpi_lib *lib, mpi_handle_t comm, mpi_handle_t other,
                           int *ret_ranks);
     mpi_handle_t (*comm_from_fortran)(const struct mpi_lib *lib, int handle);
-    mpi_handle_t (*comm_at)(const void *handles, int index); /* out of an array of MPI_Comm */
+    mpi_handle_t (*comm_at)(const void *handles, int index); /* from an array of MPI_Comm */
 
     /* point to point */
     int (*isend)(const struct mpi_lib *lib, const void *bytes, int count, mpi_handle_t type, int to,
@@ -120,7 +120,7 @@ struct mpi_abi {
     int (*cancel)(const struct mpi_lib *lib, mpi_handle_t *request);
     int (*request_free)(const struct mpi_lib *lib, mpi_handle_t *request);
 
-    /* collectives; lib->in_place where MPI allows it */
+    /* collectives; lib->in_place if MPI allows it */
     int (*barrier)(const struct mpi_lib *lib, mpi_handle_t comm);
     int (*bcast)(const struct mpi_lib *lib, void *bytes, int count, mpi_handle_t type, int root,
                  mpi_handle_t comm);
@@ -151,7 +151,7 @@ struct mpi_abi {
                            mpi_handle_t type, mpi_handle_t op, mpi_handle_t comm,
                            mpi_handle_t *ret_request);
 
-    /* types and operations of our own */
+    /* our own types and operations */
     int (*type_contiguous)(const struct mpi_lib *lib, int count, mpi_handle_t type,
                            mpi_handle_t *ret); /* committed */
     int (*type_free)(const struct mpi_lib *lib, mpi_handle_t *type);
@@ -160,7 +160,7 @@ struct mpi_abi {
     int (*op_free)(const struct mpi_lib *lib, mpi_handle_t *op);
 };
 
-#define MPI_TEXT_MAX    8192 /* at least what any library writes */
+#define MPI_TEXT_MAX    8192 /* enough for any library's text */
 #define MPI_SYMBOLS_MAX 64
 
 struct mpi_lib {
@@ -169,7 +169,7 @@ struct mpi_lib {
     char path[512];     /* where it was found */
     char version[128];  /* "Open MPI v4.1.4", "MPICH 4.0.2": first words of its own version text */
     const char *origin; /* how it was found: "already in the process", "of the launcher", ... */
-    void *library;      /* of dlopen() */
+    void *library;      /* of os->library_open() */
     void *symbols[MPI_SYMBOLS_MAX]; /* by enum mpi_symbol of mpi_symbols.h */
     bool is_ours;                   /* we initialised MPI, so we finalize it */
     enum mpi_level level;           /* after mpi_lib_init() */
@@ -182,10 +182,17 @@ struct mpi_lib {
     int any_source, any_tag, undefined;
 };
 
+/* The communicator through which the ranks of a job met: errors return, its ranks are the world's.
+ */
+struct mpi_job {
+    const struct mpi_lib *lib; /* initialised */
+    mpi_handle_t comm;
+};
+
 /* Finds and loads: the library already in this process, else the one that belongs to the launcher
- * that started us, else the usual names. Does not initialise MPI. HVD_ERR_CONFIG: there is none, or
- * none that fits; `error` tells what was looked at and what did not fit. `wanted`: a file that the
- * user names (HOROVOD_MPI_LIBRARY), which then is the only one; "" or NULL: none. */
+ * that started the process, else the usual names. Does not initialise MPI. HVD_ERR_CONFIG: there is
+ * no usable one; `error` lists what was tried and why it was rejected. `wanted`: a file that the
+ * user names (HOROVOD_MPI_LIBRARY), which then is the only candidate; "" or NULL: none. */
 hvd_status_t mpi_lib_open(const struct os *os, const char *wanted, struct mpi_lib **ret,
                           struct error *error);
 /* Would mpi_lib_open() find a library? Loads nothing. `ret_path` may be NULL. */
@@ -193,9 +200,10 @@ bool mpi_lib_probe(const struct os *os, const char *wanted, char *ret_path, size
 /* Frees the table; the library itself stays loaded. Does not finalize. NULL is fine. */
 void mpi_lib_close(struct mpi_lib *lib);
 
-/* Initialises MPI unless somebody has; sets level and is_ours. `is_single`: ask for no threads. */
+/* Initialises MPI unless it is initialised; sets level and is_ours. `is_single`: request no
+ * threads. */
 hvd_status_t mpi_lib_init(struct mpi_lib *lib, bool is_single, struct error *error);
-/* Finalizes if it was us who initialised and nobody has finalized since. At exit only. */
+/* Finalizes MPI if we initialised it and it has not been finalized since. At exit only. */
 void mpi_lib_finalize(struct mpi_lib *lib);
 
 /* A duplicate of `comm` on which errors return. Collective. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mpi_message.c - whole messages in order, with a limit on what is unread; heartbeats, goodbyes.
+/* mpi_message.c - whole messages in order, with a limit on unread bytes; heartbeats, goodbyes.
  *
- * Thread: token holder.  Owner: struct mpi.  Blocks: never.  Invariant: of one peer, messages are
+ * Thread: token holder.  Owner: struct mpi.  Blocks: never.  Invariant: messages of one peer are
  * delivered in the order in which MPI matched them, each once. Start reading at mpi_frame_send()
  * and mpi_frames_progress(). */
 #include <string.h>
@@ -156,7 +156,7 @@ static bool arrivals_find(struct mpi *mpi)
         struct mpi_status status;
         int code = lib->abi->improbe(lib, lib->any_source, MPI_TAG_FRAME, mpi->comm, &is_found,
                                      &message, &status);
-        if (code != 0) { /* whom it is about is not told */
+        if (code != 0) { /* MPI does not report which peer it concerns */
             for (int32_t i = 0; i < mpi->size; i++)
                 mpi_peer_fail_code(mpi, i, "MPI_Improbe", code);
             return true;
@@ -205,7 +205,7 @@ static void frame_read(struct mpi *mpi, const struct slot *slot)
                                       slot->data + FRAME_HEAD, n);
 }
 
-/* In the order of arrival; a long message holds up later ones of its own peer only. */
+/* In the order of arrival; a long message delays only later ones of the same peer. */
 static bool arrivals_deliver(struct mpi *mpi)
 {
     const struct mpi_lib *lib = mpi->lib;

@@ -6,8 +6,6 @@
 #ifndef HVD_TRANSPORT_MPI_SYMBOLS_H
 #define HVD_TRANSPORT_MPI_SYMBOLS_H
 
-#include <dlfcn.h>
-
 #include "transport/mpi/mpi_lib.h"
 
 #define MPI_SYMBOLS(X)                                                                             \
@@ -67,6 +65,12 @@ enum mpi_symbol { MPI_SYMBOLS(MPI_SYMBOL_ENUM) SYMBOL_COUNT };
 #undef MPI_SYMBOL_ENUM
 
 _Static_assert(SYMBOL_COUNT <= MPI_SYMBOLS_MAX, "the table of struct mpi_lib holds them all");
+
+/* NULL: the library has none of that name. */
+static inline void *mpi_symbol(const struct mpi_lib *lib, const char *name)
+{
+    return lib->os->library_symbol(lib->os->ctx, lib->library, name);
+}
 
 extern const struct mpi_abi mpi_abi_open_mpi, mpi_abi_mpich, mpi_abi_standard;
 

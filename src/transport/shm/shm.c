@@ -1,28 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shm.c - the life of a segment and the transport's table; connecting is in shm_connect.c, moving
- * bytes in shm_ring.c, sleeping and noticing death in shm_sleep.c, the heap in shm_heap.c.
+/* shm.c - creating and destroying a segment, and the transport's table; connecting is in
+ * shm_connect.c, moving bytes in shm_ring.c, sleeping and detecting death in shm_sleep.c, the heap
+ * in shm_heap.c.
  *
  * Thread: token holder.  Owner: the engine.  Start reading at shm_create(). */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
+#include "base/machine.h"
+#include "base/socket.h"
 #include "transport/shm/shm_internal.h"
 
 #define HEAP_BYTES_MAX   (64ull << 30)
 #define HEAP_BYTES_MIN   (16ull << 20)
 #define HOST_VIRTUAL_MAX (32ull << 40) /* of all segments that one process maps */
 #define LISTEN_BACKLOG   1024
-#define NETNS_COOKIE     71 /* SO_NETNS_COOKIE, Linux 5.14 */
-#define PROC_FILE_BYTES  4096
 
-_Static_assert(sizeof(struct shm_header) <= SHM_PAGE, "header fits its page");
-_Static_assert(sizeof(struct shm_rings) % SHM_PAGE == 0, "rings are whole pages");
-_Static_assert(sizeof(struct shm_board) % SHM_PAGE == 0, "boards are whole pages");
+_Static_assert(sizeof(struct shm_header) <= SHM_UNIT, "header fits its unit");
+_Static_assert(sizeof(struct shm_rings) % SHM_UNIT == 0, "rings are whole units");
+_Static_assert(sizeof(struct shm_board) % SHM_UNIT == 0, "boards are whole units");
 
 struct shm_peer *shm_peer_of(const struct shm *shm, int32_t rank)
 {
@@ -38,52 +36,23 @@ void shm_todo(struct shm *shm, const struct shm_peer *peer)
 
 /* --- who and where are we --- */
 
-static bool file_read(const struct os *os, const char *path, char *ret_text, size_t capacity)
-{
-    int fd = os->open(os->ctx, path, O_RDONLY, 0);
-    if (fd < 0)
-        return false;
-    int64_t n = os->read(os->ctx, fd, ret_text, capacity - 1);
-    os->close(os->ctx, fd);
-    ret_text[n > 0 ? n : 0] = '\0';
-    return n > 0;
-}
-
-static uint64_t number_after(const char *text, const char *label)
-{
-    const char *at = strstr(text, label);
-    return at == NULL ? 0 : strtoull(at + strlen(label), NULL, 10);
-}
-
 static void host_id_fill(const struct os *os, char *ret_id, size_t capacity)
 {
-    char text[PROC_FILE_BYTES];
-    char boot[40] = "";
-    if (file_read(os, "/proc/sys/kernel/random/boot_id", text, sizeof text))
-        snprintf(boot, sizeof boot, "%.36s", text);
-    uint64_t user = 0;
-    if (file_read(os, "/proc/self/status", text, sizeof text))
-        user = number_after(text, "Uid:");
-    uint64_t netns = 0;
-    int fd = os->socket(os->ctx, AF_UNIX, SOCK_STREAM);
-    if (fd >= 0) {
-        unsigned len = sizeof netns;
-        if (os->sockopt_get(os->ctx, fd, SOL_SOCKET, NETNS_COOKIE, &netns, &len) < 0)
-            netns = 0;
-        os->close(os->ctx, fd);
-    }
-    snprintf(ret_id, capacity, "%s.%llx.%llx", boot, (unsigned long long)netns,
-             (unsigned long long)user);
+    char boot[MACHINE_BOOT_ID_MAX];
+    machine_boot_id(os, boot);
+    snprintf(ret_id, capacity, "%s.%llx.%llx", boot, (unsigned long long)machine_local_scope(os),
+             (unsigned long long)os->user(os->ctx));
 }
 
-static uint64_t heap_bytes_wanted(const struct os *os, const struct config *config)
+static uint64_t heap_bytes_wanted(const struct shm *shm)
 {
+    const struct os *os = shm->base.os;
+    const struct config *config = shm->config;
     uint64_t wanted = HEAP_BYTES_MAX;
-    char text[PROC_FILE_BYTES];
     if (config->arena_max_bytes > 0) {
         wanted = (uint64_t)config->arena_max_bytes;
-    } else if (file_read(os, "/proc/meminfo", text, sizeof text)) {
-        uint64_t memory = number_after(text, "MemTotal:") << 10;
+    } else {
+        uint64_t memory = machine_memory_bytes(os);
         if (memory > 0 && memory < wanted)
             wanted = memory;
     }
@@ -94,7 +63,7 @@ static uint64_t heap_bytes_wanted(const struct os *os, const struct config *conf
     }
     if (wanted < HEAP_BYTES_MIN)
         wanted = HEAP_BYTES_MIN;
-    return (wanted + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
+    return (wanted + shm->page - 1) / shm->page * shm->page;
 }
 
 /* --- create --- */
@@ -103,14 +72,19 @@ static hvd_status_t segment_create(struct shm *shm, struct error *error)
 {
     const struct os *os = shm->base.os;
     int rc = -ENOMEM;
-    for (uint64_t heap = heap_bytes_wanted(os, shm->config); heap >= HEAP_BYTES_MIN;
-         heap = heap / 2 / SHM_PAGE * SHM_PAGE) {
+    shm->page = os->page_bytes(os->ctx);
+    if (shm->page > SHM_PAGE_MAX)
+        return error_set(error, HVD_ERR_OS,
+                         "memory pages of %llu bytes are larger than any we know",
+                         (unsigned long long)shm->page);
+    for (uint64_t heap = heap_bytes_wanted(shm); heap >= HEAP_BYTES_MIN;
+         heap = heap / 2 / shm->page * shm->page) {
         shm->bytes = SHM_HEAP_AT + heap;
         rc = os->memfd(os->ctx, "horovod", shm->bytes);
         if (rc < 0)
             continue;
         shm->segment_fd = rc;
-        shm->segment = os->map(os->ctx, shm->segment_fd, shm->bytes);
+        shm->segment = os->map(os->ctx, shm->segment_fd, shm->bytes, SHM_OWN_COLOR);
         if (shm->segment != NULL)
             break;
         rc = -ENOMEM;
@@ -131,20 +105,19 @@ static hvd_status_t segment_create(struct shm *shm, struct error *error)
     return HVD_OK;
 }
 
-static hvd_status_t listener_create(struct shm *shm, struct endpoint *self, struct error *error)
+static hvd_status_t listener_create(struct shm *shm, char *ret_name, struct error *error)
 {
     const struct os *os = shm->base.os;
     uint8_t noise[16];
     int rc = os->random(os->ctx, noise, sizeof noise);
     if (rc < 0)
         return error_set_os(error, rc, "can't get random bytes");
-    int n = snprintf(self->unix_name, sizeof self->unix_name, "horovod-%d-", (int)shm->rank);
+    int n = snprintf(ret_name, SHM_NAME_MAX, "horovod-%d-", (int)shm->rank);
     for (size_t i = 0; i < sizeof noise; i++)
-        n += snprintf(self->unix_name + n, sizeof self->unix_name - (size_t)n, "%02x", noise[i]);
+        n += snprintf(ret_name + n, SHM_NAME_MAX - (size_t)n, "%02x", noise[i]);
 
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    memcpy(addr.sun_path + 1, self->unix_name, (size_t)n);
-    unsigned len = (unsigned)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+    struct sockaddr_storage addr;
+    unsigned len = socket_local_address(ret_name, (size_t)n, &addr);
     shm->listener = os->socket(os->ctx, AF_UNIX, SOCK_STREAM);
     if (shm->listener < 0)
         return error_set_os(error, shm->listener, "can't create a Unix socket");
@@ -152,7 +125,7 @@ static hvd_status_t listener_create(struct shm *shm, struct endpoint *self, stru
     if (rc == 0)
         rc = os->listen(os->ctx, shm->listener, LISTEN_BACKLOG);
     if (rc < 0)
-        return error_set_os(error, rc, "can't listen on the Unix socket @%s", self->unix_name);
+        return error_set_os(error, rc, "can't listen on the Unix socket @%s", ret_name);
     return HVD_OK;
 }
 
@@ -281,6 +254,7 @@ static const struct transport_ops shm_ops = {
     .counters = counters,
     .last_heard_ns = shm_last_heard_ns,
     .destroy = destroy,
+    .memory = &shm_memory,
 };
 
 hvd_status_t shm_create(const struct os *os, const struct config *config, int32_t rank,
@@ -295,25 +269,31 @@ hvd_status_t shm_create(const struct os *os, const struct config *config, int32_
     shm->config = config;
     shm->rank = rank;
     shm->segment_fd = shm->bell = shm->listener = shm->inner_poll = shm->outer_poll = -1;
-    struct endpoint self = *ret_self;
+    char name[SHM_NAME_MAX] = "";
     hvd_status_t status = segment_create(shm, error);
     if (status == HVD_OK)
-        status = listener_create(shm, &self, error);
+        status = listener_create(shm, name, error);
     if (status == HVD_OK)
         status = poller_create(shm, error);
     shm->inbox = os_alloc(os, SHM_MESSAGE_WHOLE);
     if (status == HVD_OK && shm->inbox == NULL)
         status = error_set(error, HVD_ERR_NO_MEMORY, "no memory for messages");
+    if (status == HVD_OK)
+        status = endpoint_offer(ret_self, shm_row.name, name, strlen(name), error);
     if (status != HVD_OK) {
         destroy(&shm->base);
         return status;
     }
-    self.rank = rank;
-    self.pid = os->pid(os->ctx);
-    host_id_fill(os, self.host_id, sizeof self.host_id);
-    *ret_self = self;
+    ret_self->rank = rank;
+    ret_self->pid = os->pid(os->ctx);
+    host_id_fill(os, ret_self->host_id, sizeof ret_self->host_id);
     *ret = shm;
     return HVD_OK;
+}
+
+uint64_t shm_page_bytes(const struct shm *shm)
+{
+    return shm->page;
 }
 
 struct transport *shm_transport(struct shm *shm)
@@ -321,7 +301,12 @@ struct transport *shm_transport(struct shm *shm)
     return &shm->base;
 }
 
-/* --- sight of peers --- */
+struct shm *shm_of(struct transport *t)
+{
+    return t != NULL && t->ops == &shm_ops ? (struct shm *)t : NULL;
+}
+
+/* --- peers' segments --- */
 
 static uint8_t *segment_of(const struct shm *shm, int32_t rank)
 {

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shm_connect.c - the ranks of one host find each other.
+/* shm_connect.c - connects the ranks on one machine.
  *
- * Every rank listens on its abstract Unix socket; of two ranks the higher one dials. A link then
- * goes through: handshake (both prove the job key), introduction (memfd and bell passed in both
+ * Every rank listens on its local socket; of two ranks the higher one dials. A link then goes
+ * through: handshake (both prove the job key), introduction (memfd and bell passed in both
  * directions), acceptance (one byte each way once the other's memory is mapped: so either both or
  * neither count as connected). All links advance at once, driven by the poller; 128 ranks on two
  * cores do this in a second or two.
+ *
+ * Connections of other users are dropped at accept. Of our own user's, those without a verified
+ * hello compete for PENDING_EXTRA slots; a link whose hello is verified is never dropped for them.
  *
  * Thread: token holder.  Blocks: at most config->timeout_s.  Start reading at shm_connect(). */
 #include <errno.h>
@@ -13,16 +16,17 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
+#include "base/socket.h"
 #include "transport/shm/shm_internal.h"
+#include "wire/peercred.h"
 
-#define DIAL_RETRY_NS  2000000
-#define PENDING_EXTRA  128 /* strangers that may be shaking hands at the same time */
-#define EVENTS_AT_ONCE 64
-#define ACCEPTED_BYTE  0x4b
-#define INTRO_FDS      2
-#define STRANGER_NS    5000000000 /* for a handshake, when others wait for the place */
+#define DIAL_RETRY_NS    2000000
+#define PENDING_EXTRA    128 /* strangers that may be shaking hands at the same time */
+#define EVENTS_AT_ONCE   64
+#define ACCEPTED_BYTE    0x4b
+#define INTRO_FDS        2
+#define ACCEPTS_PER_TURN 1024 /* then links get their turn */
 
 enum link_state { LINK_FREE, LINK_DIAL, LINK_HANDSHAKE, LINK_INTRO, LINK_ACCEPT, LINK_UP };
 
@@ -41,21 +45,28 @@ struct link {
     struct shm_peer *peer; /* NULL until it has proven who it is */
     struct handshake handshake;
     bool is_intro_sent, is_accept_sent, wants_write;
-    int64_t since_ns;
+    uint64_t number; /* in the order of accepting */
 };
 
 struct connecting {
     struct shm *shm;
     const struct endpoint *all;
+    const bool *wanted; /* by world rank; NULL: all ranks on this machine */
     const uint8_t *key;
     uint64_t epoch;
     struct link *links;
     int32_t capacity;
-    int32_t open;   /* peers that are neither connected nor given up */
+    int32_t open;   /* peers that are neither connected nor abandoned */
     bool has_dials; /* some dial must be tried again */
+    uint64_t accepted, foreign, evicted;
 };
 
-/* --- the end of a link --- */
+static bool is_wanted(const struct connecting *c, const struct shm_peer *peer)
+{
+    return peer->rank != c->shm->rank && (c->wanted == NULL || c->wanted[peer->rank]);
+}
+
+/* --- closing a link --- */
 
 static void peer_forget(struct shm *shm, struct shm_peer *peer)
 {
@@ -138,7 +149,7 @@ static int64_t intro_send(struct shm *shm, int fd)
     return n < 0 || n == (int64_t)sizeof intro ? n : -EPROTO;
 }
 
-/* Collects every descriptor that came; closes those beyond the expected. */
+/* Collects every descriptor that arrived; closes unexpected ones. */
 static int fds_collect(const struct os *os, struct msghdr *msg, int ret_fds[INTRO_FDS])
 {
     int count = 0;
@@ -169,14 +180,8 @@ static bool intro_is_good(const struct shm *shm, const struct shm_peer *peer,
 
 static int32_t socket_pid(const struct os *os, int fd)
 {
-    struct {
-        int32_t pid;
-        uint32_t uid, gid;
-    } who = {0};
-    unsigned len = sizeof who;
-    if (os->sockopt_get(os->ctx, fd, SOL_SOCKET, SO_PEERCRED, &who, &len) < 0)
-        return 0;
-    return who.pid;
+    struct socket_peer who;
+    return socket_peer(os, fd, &who) < 0 ? 0 : who.pid;
 }
 
 static int64_t intro_recv(struct shm *shm, struct shm_peer *peer, int fd)
@@ -192,11 +197,13 @@ static int64_t intro_recv(struct shm *shm, struct shm_peer *peer, int fd)
         return n;
     int fds[INTRO_FDS] = {-1, -1};
     int count = fds_collect(os, &msg, fds);
+    /* accessing memory that was shrunk would kill this process with a signal */
     bool is_good = n == (int64_t)sizeof intro && count == INTRO_FDS &&
-                   (msg.msg_flags & MSG_CTRUNC) == 0 && intro_is_good(shm, peer, &intro);
+                   (msg.msg_flags & MSG_CTRUNC) == 0 && intro_is_good(shm, peer, &intro) &&
+                   os->memfd_check(os->ctx, fds[0], intro.bytes) == 0;
     if (is_good) {
         peer->bytes = intro.bytes;
-        peer->segment = os->map(os->ctx, fds[0], peer->bytes);
+        peer->segment = os->map(os->ctx, fds[0], peer->bytes, peer->local % SHM_OWN_COLOR);
         peer->pid = socket_pid(os, fd);
     }
     if (fds[0] >= 0)
@@ -224,7 +231,8 @@ static int step_handshake(struct connecting *c, struct link *link)
         return -EPROTO;
     if (link->peer == NULL) {
         struct shm_peer *peer = shm_peer_of(c->shm, link->handshake.peer_rank);
-        if (peer == NULL || peer->rank < c->shm->rank || peer->is_up || peer->segment != NULL)
+        if (peer == NULL || peer->rank < c->shm->rank || peer->is_up || peer->segment != NULL ||
+            !is_wanted(c, peer))
             return -EPROTO;
         for (int32_t i = 0; i < c->capacity; i++)
             if (c->links[i].state != LINK_FREE && c->links[i].peer == peer)
@@ -318,14 +326,14 @@ static void handshake_start(struct connecting *c, struct link *link)
 static void dial(struct connecting *c, struct link *link)
 {
     const struct os *os = c->shm->base.os;
-    const char *name = c->all[link->peer->rank].unix_name;
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    size_t n = strnlen(name, sizeof c->all[0].unix_name);
-    memcpy(addr.sun_path + 1, name, n);
-    unsigned len = (unsigned)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
+    size_t n;
+    const uint8_t *name = endpoint_find(&c->all[link->peer->rank], shm_row.name, &n);
+    struct sockaddr_storage addr; /* is_neighbour(): the name is there and not too long */
+    unsigned len = socket_local_address((const char *)name, n, &addr);
     if (link->fd < 0)
         link->fd = os->socket(os->ctx, AF_UNIX, SOCK_STREAM);
     int rc = link->fd < 0 ? link->fd
+             : len == 0   ? -EINVAL
                           : os->connect(os->ctx, link->fd, (const struct sockaddr *)&addr, len);
     if (rc == -EAGAIN || rc == -EINPROGRESS) {
         c->has_dials = true; /* the other's backlog is full */
@@ -345,34 +353,72 @@ static void dials_retry(struct connecting *c)
             dial(c, &c->links[i]);
 }
 
-static void strangers_evict(struct connecting *c, int64_t now_ns)
+static bool is_stranger(const struct link *link)
 {
-    for (int32_t i = 0; i < c->capacity; i++) {
-        struct link *link = &c->links[i];
-        if (link->state == LINK_HANDSHAKE && link->peer == NULL &&
-            now_ns - link->since_ns > STRANGER_NS)
-            link_close(c, link);
+    return link->state == LINK_HANDSHAKE && link->peer == NULL &&
+           !handshake_is_hello_verified(&link->handshake);
+}
+
+static bool is_staler(const struct link *a, const struct link *b)
+{
+    bool is_a_idle = handshake_is_idle(&a->handshake), is_b_idle = handshake_is_idle(&b->handshake);
+    return is_a_idle != is_b_idle ? is_a_idle : a->number < b->number;
+}
+
+/* Frees a slot: the oldest stranger that has sent nothing is closed first. Its data may still be in
+ * the socket, so the socket is checked once more. */
+static struct link *stranger_evict(struct connecting *c)
+{
+    for (int32_t turn = 0; turn < c->capacity; turn++) {
+        struct link *stalest = NULL;
+        for (int32_t i = 0; i < c->capacity; i++) {
+            struct link *link = &c->links[i];
+            if (is_stranger(link) && (stalest == NULL || is_staler(link, stalest)))
+                stalest = link;
+        }
+        if (stalest == NULL)
+            return NULL;
+        link_advance(c, stalest);
+        if (is_stranger(stalest)) {
+            link_close(c, stalest);
+            c->evicted++;
+        }
+        struct link *link = link_free(c);
+        if (link != NULL)
+            return link;
     }
+    return NULL;
+}
+
+/* False: there is no connection to accept, or no slot. */
+static bool accept_one(struct connecting *c)
+{
+    const struct os *os = c->shm->base.os;
+    int fd = os->accept(os->ctx, c->shm->listener, NULL, NULL);
+    if (fd == -EINTR || fd == -ECONNABORTED)
+        return true;
+    if (fd < 0) /* without descriptors, strangers make room */
+        return fd != -EAGAIN && stranger_evict(c) != NULL;
+    if (!peercred_is_same_user(os, c->shm->listener, fd)) {
+        os->close(os->ctx, fd);
+        c->foreign++;
+        return true;
+    }
+    struct link *link = link_free(c);
+    if (link == NULL)
+        link = stranger_evict(c);
+    if (link == NULL) {
+        os->close(os->ctx, fd);
+        return false;
+    }
+    *link = (struct link){.state = LINK_HANDSHAKE, .fd = fd, .number = ++c->accepted};
+    handshake_start(c, link);
+    return true;
 }
 
 static void accept_all(struct connecting *c)
 {
-    const struct os *os = c->shm->base.os;
-    int64_t now_ns = os_now_ns(os);
-    for (;;) {
-        struct link *link = link_free(c);
-        if (link == NULL) {
-            strangers_evict(c, now_ns);
-            link = link_free(c);
-        }
-        if (link == NULL)
-            return;
-        int fd = os->accept(os->ctx, c->shm->listener, NULL, NULL);
-        if (fd < 0)
-            return;
-        *link = (struct link){.state = LINK_HANDSHAKE, .fd = fd, .since_ns = now_ns};
-        handshake_start(c, link);
-    }
+    for (int i = 0; i < ACCEPTS_PER_TURN && accept_one(c); i++) {}
 }
 
 /* --- all of them --- */
@@ -402,7 +448,9 @@ static void wait_and_advance(struct connecting *c, int64_t left_ns)
 
 static bool is_neighbour(const struct endpoint *all, int32_t self, int32_t rank)
 {
-    return all[rank].unix_name[0] != '\0' &&
+    size_t n;
+    const uint8_t *name = endpoint_find(&all[rank], shm_row.name, &n);
+    return name != NULL && shm_row.is_offer(name, n) &&
            strncmp(all[rank].host_id, all[self].host_id, sizeof all[rank].host_id) == 0;
 }
 
@@ -451,8 +499,11 @@ static hvd_status_t links_open(struct connecting *c, struct error *error)
     int rc = os->poll_add(os->ctx, shm->inner_poll, shm->listener, &shm->listener, false);
     if (rc < 0)
         return error_set_os(error, rc, "can't poll the listening socket");
-    c->open = shm->peer_count - 1;
+    for (int32_t local = 0; local < shm->peer_count; local++)
+        c->open += is_wanted(c, &shm->peers[local]);
     for (int32_t local = 0; local < shm->local; local++) {
+        if (!is_wanted(c, &shm->peers[local]))
+            continue;
         struct link *link = link_free(c);
         *link = (struct link){.state = LINK_DIAL, .fd = -1, .peer = &shm->peers[local]};
         dial(c, link);
@@ -460,10 +511,30 @@ static hvd_status_t links_open(struct connecting *c, struct error *error)
     return HVD_OK;
 }
 
+/* The user needs to know whether strangers interfered. */
+static void missing_explain(struct connecting *c)
+{
+    struct shm *shm = c->shm;
+    char strangers[160] = "";
+    if (c->foreign + c->evicted > 0)
+        snprintf(strangers, sizeof strangers,
+                 "; meanwhile %llu connections of other users were refused and %llu that did not "
+                 "prove the job key were dropped",
+                 (unsigned long long)c->foreign, (unsigned long long)c->evicted);
+    for (int32_t i = 0; i < shm->peer_count; i++) {
+        struct shm_peer *peer = &shm->peers[i];
+        if (is_wanted(c, peer) && !peer->is_up && peer->down.status == HVD_OK)
+            error_set(&peer->down, HVD_ERR_LINK,
+                      "rank %d did not finish its handshake on our Unix socket within %lld s%s",
+                      (int)peer->rank, (long long)shm->config->timeout_s, strangers);
+    }
+}
+
 static void links_finish(struct connecting *c)
 {
     struct shm *shm = c->shm;
     const struct os *os = shm->base.os;
+    missing_explain(c);
     for (int32_t i = 0; c->links != NULL && i < c->capacity; i++)
         link_close(c, &c->links[i]);
     os_free(os, c->links);
@@ -475,11 +546,11 @@ static void links_finish(struct connecting *c)
 }
 
 hvd_status_t shm_connect(struct shm *shm, const struct endpoint *all, int32_t count,
-                         const uint8_t key[32], uint64_t epoch, int poll_fd,
+                         const bool *wanted, const uint8_t key[32], uint64_t epoch, int poll_fd,
                          const struct transport_events *events, struct error *error)
 {
     const struct os *os = shm->base.os;
-    if (shm->rank < 0 || shm->rank >= count || all[shm->rank].unix_name[0] == '\0' ||
+    if (shm->rank < 0 || shm->rank >= count || !is_neighbour(all, shm->rank, shm->rank) ||
         shm->by_rank != NULL)
         return error_set(error, HVD_ERR_INVALID, "rank %d is not among the %d endpoints",
                          (int)shm->rank, (int)count);
@@ -487,14 +558,22 @@ hvd_status_t shm_connect(struct shm *shm, const struct endpoint *all, int32_t co
     hvd_status_t status = peers_create(shm, all, count, error);
     if (status != HVD_OK)
         return status;
-    struct connecting c = {.shm = shm, .all = all, .key = key, .epoch = epoch};
+    struct connecting c = {.shm = shm, .all = all, .wanted = wanted, .key = key, .epoch = epoch};
     status = links_open(&c, error);
     int64_t deadline = os_now_ns(os) + shm->config->timeout_s * 1000000000;
     while (status == HVD_OK && c.open > 0) {
         int64_t left = deadline - os_now_ns(os);
         if (left <= 0)
             break;
-        wait_and_advance(&c, left);
+        if (transport_is_over(events)) {
+            status = error_set(error, HVD_ERR_STALE,
+                               "epoch %llu was given up while its ranks "
+                               "connected",
+                               (unsigned long long)epoch);
+            break;
+        }
+        bool is_watched = events->is_over != NULL && left > TRANSPORT_OVER_NS;
+        wait_and_advance(&c, is_watched ? TRANSPORT_OVER_NS : left);
     }
     links_finish(&c);
     if (status != HVD_OK)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shm_heap.c - memory of the own segment that peers can reach.
+/* shm_heap.c - memory in this rank's segment that peers can access.
  *
- * All books are private, so a peer that writes where it should not can spoil data but not the heap.
- * Extents cover the heap without gaps, in a sorted array: first fit, neighbours merged when freed.
- * Blocks up to HEAP_SMALL_MAX come from slabs of equal blocks, which are extents too. Large freed
- * extents give their pages back and so are zero again; smaller ones stay and are cleared when
- * taken.
+ * All bookkeeping is private, so a peer that writes out of bounds can corrupt data but not the
+ * heap. Extents cover the heap without gaps, in a sorted array: first fit, neighbours merged when
+ * freed. Blocks up to HEAP_SMALL_MAX come from slabs of equal blocks, which are extents too. Large
+ * freed extents return their pages to the system and so are zero again; smaller ones keep them and
+ * are cleared when taken.
  *
  * Thread: any (one lock).  Owner: struct shm.  Start reading at shm_heap_alloc(). */
 #include <errno.h>
@@ -63,7 +63,7 @@ static size_t extent_find(const struct shm_heap *heap, uint64_t at)
     return low;
 }
 
-/* Takes `bytes` (whole pages); NULL: no room. The answer is valid until the array changes. */
+/* Takes `bytes` (whole pages); NULL: no room. The result is valid until the array changes. */
 static struct heap_extent *extent_take(struct shm *shm, uint64_t bytes)
 {
     struct shm_heap *heap = &shm->heap;
@@ -71,7 +71,7 @@ static struct heap_extent *extent_take(struct shm *shm, uint64_t bytes)
         return NULL;
     for (size_t i = 0; i < heap->count; i++) {
         struct heap_extent *extent = &heap->extents[i];
-        if (extent->is_used || extent->bytes < bytes)
+        if (extent->is_used || extent->is_retired || extent->bytes < bytes)
             continue;
         if (extent->bytes > bytes) {
             struct heap_extent rest = *extent;
@@ -88,7 +88,8 @@ static struct heap_extent *extent_take(struct shm *shm, uint64_t bytes)
 
 static bool can_merge(const struct heap_extent *a, const struct heap_extent *b)
 {
-    return !a->is_used && !b->is_used && a->is_dirty == b->is_dirty;
+    return !a->is_used && !b->is_used && !a->is_retired && !b->is_retired &&
+           a->is_dirty == b->is_dirty;
 }
 
 static void extent_give(struct shm *shm, size_t index)
@@ -99,6 +100,12 @@ static void extent_give(struct shm *shm, size_t index)
     extent->is_used = false;
     extent->slab = NULL;
     extent->is_dirty = true;
+    if (extent->is_retired) { /* only its memory is released, not its offset */
+        if (os->share(os->ctx, shm->segment + extent->at, extent->bytes, shm->segment_fd,
+                      extent->at) == 0)
+            (void)os->discard(os->ctx, shm->segment_fd, extent->at, extent->bytes);
+        return;
+    }
     if (extent->bytes >= HEAP_DISCARD_BYTES &&
         os->discard(os->ctx, shm->segment_fd, extent->at, extent->bytes) == 0)
         extent->is_dirty = false;
@@ -112,13 +119,14 @@ static void extent_give(struct shm *shm, size_t index)
     }
 }
 
-/* Neighbours that differ in dirtiness stay apart; when nothing fits, make them one. */
+/* Clean and dirty neighbours are not merged; when nothing fits, merge them. */
 static void extents_merge_all(struct shm *shm)
 {
     struct shm_heap *heap = &shm->heap;
     for (size_t i = 0; i + 1 < heap->count;) {
         struct heap_extent *extent = &heap->extents[i];
-        if (extent->is_used || heap->extents[i + 1].is_used) {
+        const struct heap_extent *next = &heap->extents[i + 1];
+        if (extent->is_used || next->is_used || extent->is_retired || next->is_retired) {
             i++;
             continue;
         }
@@ -143,7 +151,7 @@ static struct heap_extent *extent_take_hard(struct shm *shm, uint64_t bytes)
 
 static void *large_alloc(struct shm *shm, uint64_t bytes)
 {
-    uint64_t whole = (bytes + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
+    uint64_t whole = (bytes + shm->page - 1) / shm->page * shm->page;
     struct heap_extent *extent = extent_take_hard(shm, whole);
     if (extent == NULL)
         return NULL;
@@ -215,7 +223,7 @@ static void *small_alloc(struct shm *shm, size_t bytes)
 {
     uint32_t class = class_of(bytes);
     struct heap_slab *slab = shm->heap.slabs[class];
-    while (slab != NULL && slab->used == slab->count)
+    while (slab != NULL && (slab->is_retired || slab->used == slab->count))
         slab = slab->next;
     if (slab == NULL)
         slab = slab_create(shm, class);
@@ -281,11 +289,52 @@ uint64_t shm_heap_offset(const struct shm *shm, const void *ptr, size_t bytes)
     return (uint64_t)(at - (uintptr_t)shm->segment);
 }
 
+/* --- memory that peers must no longer access --- */
+
+static bool is_retired(struct shm *shm, uint64_t offset)
+{
+    if (!atomic_load_explicit(&shm->heap.has_retired, memory_order_acquire))
+        return false;
+    pthread_mutex_lock(&shm->heap.lock);
+    bool is_found = shm->heap.extents[extent_find(&shm->heap, offset)].is_retired;
+    pthread_mutex_unlock(&shm->heap.lock);
+    return is_found;
+}
+
+void shm_extent_retire(struct shm *shm, uint64_t offset)
+{
+    struct heap_extent *extent = &shm->heap.extents[extent_find(&shm->heap, offset)];
+    extent->is_retired = true;
+    if (extent->slab != NULL)
+        extent->slab->is_retired = true;
+    atomic_store_explicit(&shm->heap.has_retired, true, memory_order_release);
+}
+
+bool shm_detach(struct shm *shm, void *ptr, size_t bytes)
+{
+    const struct os *os = shm->base.os;
+    uint64_t offset = shm_heap_offset(shm, ptr, bytes);
+    if (bytes == 0)
+        return true;
+    if (offset == UINT64_MAX)
+        return shm_range_detach(shm, ptr, bytes);
+    uint64_t first = offset / shm->page * shm->page;
+    uint64_t end = (offset + bytes + shm->page - 1) / shm->page * shm->page;
+    pthread_mutex_lock(&shm->heap.lock);
+    bool is_done =
+        os->detach(os->ctx, shm->segment + first, end - first, shm->segment_fd, first) == 0;
+    shm_extent_retire(shm, offset); /* in any case: nothing new is to be put there */
+    pthread_mutex_unlock(&shm->heap.lock);
+    return is_done;
+}
+
 uint64_t shm_offset(struct shm *shm, const void *ptr, size_t bytes)
 {
     uint64_t offset = shm_heap_offset(shm, ptr, bytes);
-    if (offset != UINT64_MAX || !atomic_load_explicit(&shm->heap.has_ranges, memory_order_acquire))
-        return offset;
+    if (offset != UINT64_MAX)
+        return is_retired(shm, offset) ? UINT64_MAX : offset;
+    if (!atomic_load_explicit(&shm->heap.has_ranges, memory_order_acquire))
+        return UINT64_MAX;
     return shm_range_offset(shm, ptr, bytes);
 }
 
@@ -310,8 +359,8 @@ int shm_heap_init(struct shm *shm)
     return 0;
 }
 
-/* Somebody may look at memory of his long after shutdown, for instance at a gradient: what is still
- * taken becomes private where it is, or at worst stays shared, and is left to the process. */
+/* A caller may use its memory long after shutdown, for instance a gradient: blocks still in use
+ * become private in place, or at worst stay shared, and are left to the process. */
 void shm_segment_unmap(struct shm *shm)
 {
     const struct os *os = shm->base.os;

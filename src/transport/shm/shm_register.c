@@ -1,109 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shm_register.c - a caller's own buffer becomes part of the arena, at the address where it is.
+/* shm_register.c - makes a caller's own buffer part of the arena, at its present address.
  *
  * Its pages are copied into an extent of the heap and the extent is then mapped over them: from now
- * on peers see it under the extent's offset, the caller under its old pointer, and nothing is
- * copied in a collective. Only whole pages of private anonymous memory can go this way; whatever
- * else lies in a page (the books of malloc, a neighbour's data) may be written by another thread
- * between the copy and the mapping, so half pages are refused.
+ * on peers access it at the extent's offset, the caller through its old pointer, and a collective
+ * copies nothing. Only whole pages of private anonymous memory can be registered; other data in a
+ * page (malloc's bookkeeping, a neighbour's data) may be written by another thread between the copy
+ * and the mapping, so partial pages are rejected.
  *
  * Thread: any (the heap's lock).  Owner: struct shm.  Invariant: ranges are sorted by address and
  * do not overlap. Start reading at shm_register(). */
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/machine.h"
 #include "transport/shm/shm_internal.h"
 
-#define MAPS_BYTES   4096
 #define FIRST_RANGES 16u
 
 /* --- is it memory that may be replaced? --- */
 
-struct maps {
-    uintptr_t at, end; /* what is left to be covered */
-    char what[160];    /* the line that does not fit; "": none */
-};
-
-/* One line of /proc/self/maps: "7f00-7fff rw-p 00000000 00:00 0   [name]". */
-static void maps_line(struct maps *maps, const char *line)
-{
-    uintptr_t first, end;
-    char mode[8] = "", name[64] = "";
-    unsigned long long inode;
-    int fields = sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %7s %*x %*x:%*x %llu %63s", &first, &end,
-                        mode, &inode, name);
-    if (fields < 4 || end <= maps->at || first >= maps->end || maps->what[0] != '\0')
-        return;
-    bool is_own = strcmp(mode, "rw-p") == 0 && inode == 0 && strncmp(name, "[stack", 6) != 0;
-    if (is_own && first <= maps->at)
-        maps->at = end;
-    else
-        snprintf(maps->what, sizeof maps->what, "%.120s", line);
-}
-
-/* Reads line by line; a line longer than the buffer loses its tail, which is a file's name. */
-static int maps_read(const struct os *os, struct maps *maps)
-{
-    char text[MAPS_BYTES];
-    size_t used = 0;
-    int fd = os->open(os->ctx, "/proc/self/maps", O_RDONLY, 0);
-    if (fd < 0)
-        return fd;
-    for (;;) {
-        int64_t n = os->read(os->ctx, fd, text + used, sizeof text - 1 - used);
-        if (n <= 0)
-            break;
-        used += (size_t)n;
-        text[used] = '\0';
-        char *line = text;
-        for (char *next; (next = strchr(line, '\n')) != NULL; line = next + 1) {
-            *next = '\0';
-            maps_line(maps, line);
-        }
-        used -= (size_t)(line - text);
-        memmove(text, line, used);
-        if (used == sizeof text - 1)
-            used = sizeof text / 2;
-    }
-    os->close(os->ctx, fd);
-    return 0;
-}
-
 static hvd_status_t memory_check(const struct os *os, const void *ptr, uint64_t bytes,
                                  struct error *error)
 {
-    struct maps maps = {.at = (uintptr_t)ptr, .end = (uintptr_t)ptr + bytes};
-    int rc = maps_read(os, &maps);
+    bool is_private = false;
+    char what[160];
+    int rc = machine_memory_check(os, ptr, bytes, &is_private, what, sizeof what);
     if (rc < 0)
-        return error_set_os(error, rc, "can't read /proc/self/maps");
-    if (maps.at >= maps.end)
+        return error_set_os(error, rc, "can't find out what memory lies at %p", ptr);
+    if (is_private)
         return HVD_OK;
     return error_set(error, HVD_ERR_INVALID,
                      "%p to %p can't be registered: only private, writable, anonymous memory can "
                      "(malloc, aligned_alloc, mmap), but there is %s",
-                     ptr, (void *)maps.end, maps.what[0] != '\0' ? maps.what : "nothing mapped");
+                     ptr, (void *)((uintptr_t)ptr + bytes),
+                     what[0] != '\0' ? what : "nothing mapped");
 }
 
-static hvd_status_t range_check(const void *ptr, uint64_t bytes, struct error *error)
+static hvd_status_t range_check(const struct shm *shm, const void *ptr, uint64_t bytes,
+                                struct error *error)
 {
     if (ptr == NULL || bytes == 0 || bytes > UINTPTR_MAX - (uintptr_t)ptr)
         return error_set(error, HVD_ERR_INVALID, "%llu bytes at %p are no buffer to register",
                          (unsigned long long)bytes, ptr);
-    if ((uintptr_t)ptr % SHM_PAGE == 0 && bytes % SHM_PAGE == 0)
+    if ((uintptr_t)ptr % shm->page == 0 && bytes % shm->page == 0)
         return HVD_OK;
     return error_set(error, HVD_ERR_INVALID,
                      "%llu bytes at %p can't be registered: address and length must be multiples "
                      "of %u. aligned_alloc(%u, ...) gives such memory, hvd_alloc() memory that "
                      "needs no registering",
-                     (unsigned long long)bytes, ptr, SHM_PAGE, SHM_PAGE);
+                     (unsigned long long)bytes, ptr, (unsigned)shm->page, (unsigned)shm->page);
 }
 
 /* --- the table; the lock is held --- */
 
-/* The first range that ends behind `at`. */
+/* The first range that ends after `at`. */
 static size_t range_find(const struct shm_heap *heap, uintptr_t at)
 {
     size_t low = 0;
@@ -174,10 +125,10 @@ static hvd_status_t share(struct shm *shm, uint8_t *ptr, uint64_t bytes, struct 
 
 hvd_status_t shm_register(struct shm *shm, void *ptr, uint64_t bytes, struct error *error)
 {
-    hvd_status_t status = range_check(ptr, bytes, error);
+    hvd_status_t status = range_check(shm, ptr, bytes, error);
     if (status != HVD_OK)
         return status;
-    if (shm_offset(shm, ptr, 1) == UINT64_MAX) { /* else: said better below */
+    if (shm_offset(shm, ptr, 1) == UINT64_MAX) { /* otherwise there is a better message below */
         status = memory_check(shm->base.os, ptr, bytes, error);
         if (status != HVD_OK)
             return status;
@@ -230,11 +181,32 @@ uint64_t shm_range_offset(struct shm *shm, const void *ptr, size_t bytes)
     if (index < heap->range_count && heap->ranges[index].at <= (uintptr_t)ptr) {
         const struct heap_range *range = &heap->ranges[index];
         uint64_t skip = (uintptr_t)ptr - range->at;
-        if (bytes <= range->bytes - skip)
+        if (bytes <= range->bytes - skip && !range->is_retired)
             offset = range->offset + skip;
     }
     pthread_mutex_unlock(&heap->lock);
     return offset;
+}
+
+bool shm_range_detach(struct shm *shm, const void *ptr, size_t bytes)
+{
+    struct shm_heap *heap = &shm->heap;
+    const struct os *os = shm->base.os;
+    bool is_done = true;
+    pthread_mutex_lock(&heap->lock);
+    size_t index = range_find(heap, (uintptr_t)ptr);
+    if (index < heap->range_count && heap->ranges[index].at <= (uintptr_t)ptr) {
+        struct heap_range *range = &heap->ranges[index];
+        uint64_t first = ((uintptr_t)ptr - range->at) / shm->page * shm->page;
+        uint64_t end = (uintptr_t)ptr - range->at + bytes;
+        end = end < range->bytes ? (end + shm->page - 1) / shm->page * shm->page : range->bytes;
+        is_done = os->detach(os->ctx, (void *)(range->at + first), end - first, shm->segment_fd,
+                             range->offset + first) == 0;
+        range->is_retired = true;
+        shm_extent_retire(shm, range->offset);
+    }
+    pthread_mutex_unlock(&heap->lock);
+    return is_done;
 }
 
 /* What can't be made private again stays mapped: the caller may still use it, and the segment's

@@ -3,17 +3,17 @@
  * bulk, both in the receiver's segment; one writer, one reader, no locks.
  *
  * Bulk data is only written for a receive that the other side has announced (a credit, sent through
- * the message ring, with a ticket), so no stream ever waits behind another and nothing arrives that
- * nobody wants. A taken-back receive is announced too; fragments with an unknown ticket are
- * dropped. Fragments carry their offset: a send that had to start over begins again at offset 0.
+ * the message ring, with a ticket), so no stream ever waits for another and no data arrives without
+ * a receive. A cancelled receive is announced too; fragments with an unknown ticket are dropped.
+ * Fragments carry their offset: a send that had to restart begins again at offset 0.
  *
- *     receiver                               sender
- *     bulk_recv(stream 3) --- CREDIT 17, stream 3, n bytes --->   matched with bulk_send(stream 3)
- *                         <-- ticket 17, offset 0, bytes ------
- *                         <-- ticket 17, offset 32 Ki, bytes --   ...
+ *      receiver                               sender
+ *      bulk_recv(stream 3) --- CREDIT 17, stream 3, n bytes --->   matched with bulk_send(stream 3)
+ *                          <-- ticket 17, offset 0, bytes ------
+ *                          <-- ticket 17, offset 32 Ki, bytes --   ...
  *
- * Who writes sets its bit in the other's attention word; who is out of room sets want_room and gets
- * such a bit back. So an idle progress() reads one word for 64 peers.
+ * A writer sets its bit in the other's attention word; a writer without room sets want_room and
+ * gets such a bit back. So an idle progress() reads one word for 64 peers.
  *
  * Thread: token holder.  Invariant: `at` of each end is private; the other's position is checked
  * against it on every read.  Start reading at shm_peer_progress(). */
@@ -32,8 +32,8 @@ struct record { /* in the message ring */
     uint32_t spare;
 };
 struct credit_record {
-    uint32_t ticket, stream;
-    uint64_t bytes;
+    uint64_t stream, bytes;
+    uint32_t ticket, spare;
 };
 struct fragment { /* in the bulk ring */
     uint32_t ticket, bytes;
@@ -77,7 +77,7 @@ static void ring_get(struct ring_end *ring, void *ret_bytes, size_t n)
     ring->at += padded(n);
 }
 
-/* Bytes that can be written now; false: the peer's position is impossible. */
+/* Bytes that can be written now; false: the peer's position is invalid. */
 static bool ring_room(struct ring_end *ring, uint32_t *ret_room)
 {
     uint64_t tail = atomic_load(&ring->words->tail);
@@ -112,7 +112,7 @@ static void ring_publish_tail(struct shm *shm, struct shm_peer *peer, struct rin
         shm_attention(shm, peer);
 }
 
-/* Is there room for `need`? If not, the receiver will call us when it has read something. */
+/* Is there room for `need`? If not, the receiver notifies us when it has read something. */
 static bool ring_reserve(struct shm *shm, struct shm_peer *peer, struct ring_end *ring,
                          uint32_t need)
 {
@@ -290,7 +290,7 @@ static void credit_match(struct transport_req *send, uint32_t ticket)
     send->done = 0;
 }
 
-static bool credit_keep(struct shm *shm, struct shm_peer *peer, uint32_t ticket, uint32_t stream,
+static bool credit_keep(struct shm *shm, struct shm_peer *peer, uint32_t ticket, uint64_t stream,
                         uint64_t bytes)
 {
     if (peer->credit_count >= SHM_CREDITS_MAX) {
@@ -319,7 +319,7 @@ static void credit_drop(struct shm *shm, struct shm_peer *peer, struct shm_credi
     os_free(shm->base.os, credit);
 }
 
-/* Gives `send` the oldest kept credit of its stream, if there is one. */
+/* Assigns to `send` the oldest kept credit of its stream, if there is one. */
 static bool credit_find(struct shm *shm, struct shm_peer *peer, struct transport_req *send)
 {
     for (struct shm_credit **link = &peer->credits; *link != NULL; link = &(*link)->next) {
@@ -555,46 +555,34 @@ static bool sends_pump(struct shm *shm, struct shm_peer *peer)
     return has_moved;
 }
 
-static hvd_status_t req_begin(struct shm_peer *peer, struct transport_req *req, uint32_t stream,
-                              size_t n)
+static hvd_status_t req_post(struct shm *shm, int32_t rank, bool is_send, struct transport_req *req)
 {
-    *req = (struct transport_req){.status = HVD_IN_PROGRESS, .bytes = n, .stream = stream};
+    struct shm_peer *peer = shm_peer_of(shm, rank);
+    req->status = HVD_IN_PROGRESS;
     if (peer == NULL)
         return req->status = HVD_ERR_LINK;
     req->peer = peer->rank;
     if (!peer->is_up)
         return req->status = peer->down.status != HVD_OK ? peer->down.status : HVD_ERR_LINK;
-    return HVD_OK;
-}
-
-hvd_status_t shm_bulk_send(struct transport *t, int32_t rank, uint32_t stream, const void *bytes,
-                           size_t n, struct transport_req *req)
-{
-    struct shm *shm = (struct shm *)t;
-    struct shm_peer *peer = shm_peer_of(shm, rank);
-    hvd_status_t status = req_begin(peer, req, stream, n);
-    if (status != HVD_OK)
-        return status;
-    req->send = bytes;
-    if (!credit_find(shm, peer, req))
+    if (is_send && !credit_find(shm, peer, req))
         return req->status = peer->down.status;
-    list_append(&peer->sends, req);
+    list_append(is_send ? &peer->sends : &peer->recvs, req);
     shm_todo(shm, peer);
     return HVD_OK;
 }
 
-hvd_status_t shm_bulk_recv(struct transport *t, int32_t rank, uint32_t stream, void *bytes,
+hvd_status_t shm_bulk_send(struct transport *t, int32_t rank, uint64_t stream, const void *bytes,
                            size_t n, struct transport_req *req)
 {
-    struct shm *shm = (struct shm *)t;
-    struct shm_peer *peer = shm_peer_of(shm, rank);
-    hvd_status_t status = req_begin(peer, req, stream, n);
-    if (status != HVD_OK)
-        return status;
-    req->recv = bytes;
-    list_append(&peer->recvs, req);
-    shm_todo(shm, peer);
-    return HVD_OK;
+    *req = (struct transport_req){.send = bytes, .bytes = n, .stream = stream};
+    return req_post((struct shm *)t, rank, true, req);
+}
+
+hvd_status_t shm_bulk_recv(struct transport *t, int32_t rank, uint64_t stream, void *bytes,
+                           size_t n, struct transport_req *req)
+{
+    *req = (struct transport_req){.recv = bytes, .bytes = n, .stream = stream};
+    return req_post((struct shm *)t, rank, false, req);
 }
 
 static void cancel_remember(struct shm *shm, struct shm_peer *peer, uint32_t ticket)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shm_sleep.c - sleeping, waking, and noticing that a peer is gone.
+/* shm_sleep.c - sleeping, waking, and detecting that a peer has exited.
  *
  * A lost wake-up is impossible because four accesses are sequentially consistent: the writer stores
  * its word, then loads `sleeping`; the sleeper stores `sleeping`, then loads the word. One of the
- * two sees the other. Who finds `sleeping` set takes it (exchange) and rings the bell once.
+ * two sees the other. A writer that finds `sleeping` set clears it (exchange) and rings the bell
+ * once.
  *
- * A dead peer's socket is closed by the kernel; if a child of it still holds the socket, its
- * missing process gives it away. While awake we look at links about once per millisecond.
+ * The kernel closes a dead peer's socket; if a child of the peer still holds the socket, the
+ * missing process reveals the death. While awake we check links about once per millisecond.
  *
  * Thread: token holder.  Start reading at shm_links_check(). */
 #include <errno.h>
@@ -93,7 +94,7 @@ void shm_sleep_end(struct transport *t)
     shm->must_check = true;
 }
 
-/* --- who is still there --- */
+/* --- which peers are alive --- */
 
 static void peer_gone(struct shm *shm, struct shm_peer *peer)
 {
@@ -113,7 +114,7 @@ static void socket_event(struct shm *shm, struct shm_peer *peer)
     if (n == -EAGAIN || n == -EINTR)
         return;
     if (n > 0)
-        shm_peer_fail(shm, peer->rank, HVD_ERR_CORRUPT, "sent bytes that nobody asked for");
+        shm_peer_fail(shm, peer->rank, HVD_ERR_CORRUPT, "sent unexpected bytes");
     else
         peer_gone(shm, peer);
 }
@@ -130,11 +131,12 @@ static void sockets_check(struct shm *shm)
             socket_event(shm, events[i].tag);
     }
     if (n == EVENTS_AT_ONCE)
-        shm->must_check = true; /* there may be more; those told of by then are out of the poller */
+        shm->must_check =
+            true; /* there may be more; those reported by then are out of the poller */
 }
 
-/* One peer per round: reading an address that is never mapped fails with EFAULT if the process
- * lives, with ESRCH if it is gone, also when a forked child keeps its socket open. */
+/* One peer per round: reading an address that is never mapped fails with EFAULT if the process is
+ * alive, with ESRCH if it has exited, also when a forked child keeps its socket open. */
 static void process_check(struct shm *shm)
 {
     const struct os *os = shm->base.os;
@@ -150,8 +152,8 @@ static void process_check(struct shm *shm)
         peer_gone(shm, peer);
 }
 
-/* Others may have told us already why a peer left; their messages come first, so that the cause is
- * known before its consequences. */
+/* Other ranks may already have reported why a peer left; their messages come first, so that the
+ * cause is known before its consequences. */
 static void rings_drain(struct shm *shm)
 {
     for (int32_t i = 0; i < shm->peer_count; i++)
@@ -159,8 +161,8 @@ static void rings_drain(struct shm *shm)
             shm_peer_progress(shm, &shm->peers[i]);
 }
 
-/* The peer that went down first among those nobody has been told of: the others may have gone
- * because of it. */
+/* The peer that went down first among those not reported yet: the others may have left because of
+ * it. */
 static struct shm_peer *untold_first(const struct shm *shm)
 {
     struct shm_peer *first = NULL;
@@ -200,6 +202,8 @@ int64_t shm_last_heard_ns(struct transport *t, int32_t rank, int64_t now_ns)
         return 0;
     const struct shm_header *header = (const struct shm_header *)(void *)peer->segment;
     uint64_t heartbeat = atomic_load_explicit(&header->heartbeat, memory_order_relaxed);
+    if (heartbeat == 0)
+        return -1;
     if (heartbeat != peer->heartbeat || peer->heard_ns == 0) {
         peer->heartbeat = heartbeat;
         peer->heard_ns = now_ns;

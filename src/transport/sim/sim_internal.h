@@ -2,12 +2,12 @@
 /* sim_internal.h - what sim_net.c (time and faults), sim_transport.c (the ops of one rank) and
  * sim_os.c share.
  *
- * An item is anything that happens later: it waits in the heap until its time, then in the due list
- * of the rank it concerns until that rank's progress(), or in a hung rank's held list.
+ * An item is a future event: it waits in the heap until its time, then in the due list of its rank
+ * until that rank's progress(), or in a hung rank's held list.
  *
  * links[from] of node `to` is the direction from -> to. A posted send is a transfer in `sends`
- * until a receive of the same stream meets it; then it is in `flights` until both requests are
- * done, forgotten or failed.
+ * until it is matched with a receive of the same stream; then it is in `flights` until both
+ * requests are done, forgotten or failed.
  *
  * Invariant: a request that is not complete is reachable from exactly one link, so that a crash, a
  * cancel or a closed link finds it. Thread: one. */
@@ -17,7 +17,8 @@
 #include "transport/sim/sim_net.h"
 
 #define SIM_ITEM_SMALL      256u  /* payload of items that are pooled */
-#define SIM_MESSAGES_MAX    1024u /* under way on one link; then message_send says HVD_AGAIN */
+#define SIM_MESSAGES_MAX    1024u /* in transit on one link; then message_send returns HVD_AGAIN */
+#define HEARTBEAT_NS        1000000000LL
 #define SIM_EAGER_BYTES_MAX (64u << 10) /* sends up to here may complete before the receiver's */
 
 enum sim_kind { SIM_MESSAGE, SIM_ARRIVAL, SIM_SEND_DONE, SIM_DOWN, SIM_WAKE };
@@ -28,7 +29,7 @@ struct sim_transfer {
     struct transport_req *recv;
     uint8_t *copy; /* eager: the bytes; NULL: they are read from send->send */
     size_t bytes;
-    uint32_t stream;
+    uint64_t stream;
     bool is_matched; /* in `flights`, else in `sends` */
     uint8_t items;   /* events that still point here */
     bool has_data;   /* the receive buffer is filled */
@@ -53,8 +54,8 @@ struct sim_queue {
 
 struct sim_link { /* one direction; see nodes[to].links[from] */
     int64_t message_last_ns, bulk_last_ns;
-    uint32_t messages; /* under way */
-    bool is_down;      /* `to` was told, or is about to be, that `from` is gone */
+    uint32_t messages; /* in transit */
+    bool is_down;      /* `to` was notified, or is about to be, that `from` has left */
     bool is_told;
     hvd_status_t down_status;
     struct sim_transfer *sends, *flights;
@@ -65,7 +66,7 @@ struct sim_node {
     struct transport base; /* first */
     struct sim_net *net;
     int32_t rank;
-    bool is_open, is_closed, is_crashed, is_hung, is_listed;
+    bool is_open, is_closed, is_crashed, is_hung, is_listed, has_run;
     int64_t extra_ns;
     int64_t hung_ns; /* since when, while is_hung */
     struct sim_queue due, held;
@@ -106,7 +107,7 @@ struct sim_item *sim_due_pop(struct sim_node *node);
 void sim_due_unlist(struct sim_net *net, struct sim_node *node);
 /* The link, or NULL without memory. */
 struct sim_link *sim_link_get(struct sim_net *net, int32_t from, int32_t to);
-/* Tells `to` at `time_ns` that `from` is gone. */
+/* Notifies `to` at `time_ns` that `from` has left. */
 void sim_link_cut(struct sim_net *net, int32_t from, int32_t to, int64_t time_ns,
                   hvd_status_t status);
 void sim_node_leave(struct sim_net *net, struct sim_node *node, bool is_crash);
@@ -115,7 +116,7 @@ void sim_node_leave(struct sim_net *net, struct sim_node *node, bool is_crash);
 extern const struct transport_ops sim_transport_ops;
 void sim_flight_release(struct sim_net *net, struct sim_link *link, struct sim_transfer *flight);
 void sim_transfer_free(struct sim_net *net, struct sim_transfer *transfer);
-/* Takes every request of one end off this direction, without completing it. */
+/* Removes every request of one end from this direction, without completing it. */
 void sim_link_forget(struct sim_net *net, struct sim_link *link, bool is_sender);
 
 /* sim_os.c */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sim_net.c - virtual time, the event heap, random delays and faults of the simulated network.
  *
- * One binary heap orders everything by (time, turn). advance() moves the clock to the top and hands
- * what is due to the ranks; only ranks with work are in the due list, so a step costs O(log n) per
- * event and nothing per rank.
+ * One binary heap orders everything by (time, turn). advance() moves the clock to the top and
+ * passes due items to the ranks; only ranks with work are in the due list, so a step costs O(log n)
+ * per event and nothing per rank.
  *
  * Thread: one.  Owner: the simulator.  Invariant: an item is in exactly one place: heap, a due
  * list, a held list or the pool.  Start reading at sim_net_advance(). */
@@ -12,16 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* --- random numbers: splitmix64 spreads the seed, xoshiro256** (public domain) goes on --- */
-
-static uint64_t splitmix(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
+/* --- random numbers: splitmix64 expands the seed, xoshiro256** (public domain) generates --- */
 
 static uint64_t rotate_left(uint64_t x, unsigned by)
 {
@@ -209,7 +200,7 @@ void sim_due_unlist(struct sim_net *net, struct sim_node *node)
 }
 
 /* The receiver's buffer is filled when the data arrives, as a network card would do it; only then
- * may the sender's request end. */
+ * may the sender's request complete. */
 static void arrive(struct sim_net *net, struct sim_item *item)
 {
     struct sim_transfer *flight = item->flight;
@@ -340,8 +331,8 @@ static int64_t link_quiet_ns(const struct sim_link *link)
     return link->message_last_ns > link->bulk_last_ns ? link->message_last_ns : link->bulk_last_ns;
 }
 
-/* A rank that closes in good order has delivered what it sent before the close is seen; after a
- * crash whatever is slower than the news is lost. */
+/* A rank that closes in an orderly manner has delivered what it sent before the close is seen;
+ * after a crash, data slower than the notification is lost. */
 void sim_node_leave(struct sim_net *net, struct sim_node *node, bool is_crash)
 {
     struct sim_item *item = NULL;
@@ -412,7 +403,7 @@ void sim_net_slow(struct sim_net *net, int32_t rank, int64_t extra_ns)
         net->nodes[rank].extra_ns = extra_ns;
 }
 
-/* --- life --- */
+/* --- create and destroy --- */
 
 struct sim_net *sim_net_create(const struct os *os, const struct sim_net_options *options)
 {
@@ -428,7 +419,7 @@ struct sim_net *sim_net_create(const struct os *os, const struct sim_net_options
     net->os = os;
     net->options = *options;
     for (int i = 0; i < 4; i++)
-        net->random[i] = splitmix(&state);
+        net->random[i] = sim_splitmix(&state);
     net->nodes = os_alloc(os, (size_t)options->ranks * sizeof *net->nodes);
     if (net->nodes == NULL) {
         os_free(os, net);

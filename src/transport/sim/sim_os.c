@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sim_os.c - the os table that simulated ranks see: virtual clocks and seeded random bytes.
  *
- * Every call gets the net as its context, so those that stay real are passed on with the context of
- * the table underneath; a test may therefore put a failing table below the net.
+ * Every call gets the net as its context, so those that stay real are forwarded with the context of
+ * the underlying table; a test may therefore put a failing table below the net.
  *
  * Thread: one.  Owner: struct sim_net.  Start reading at sim_os_init(). */
 #include "transport/sim/sim_internal.h"
@@ -172,14 +172,24 @@ static int sim_bell_clear(void *ctx, int bell_fd)
     return under(ctx)->bell_clear(under(ctx)->ctx, bell_fd);
 }
 
+static int sim_create(void *ctx, const char *path, unsigned mode)
+{
+    return under(ctx)->create(under(ctx)->ctx, path, mode);
+}
+
+static int sim_memfd_check(void *ctx, int fd, uint64_t bytes)
+{
+    return under(ctx)->memfd_check(under(ctx)->ctx, fd, bytes);
+}
+
 static int sim_memfd(void *ctx, const char *name, uint64_t bytes)
 {
     return under(ctx)->memfd(under(ctx)->ctx, name, bytes);
 }
 
-static void *sim_map(void *ctx, int fd, uint64_t bytes)
+static void *sim_map(void *ctx, int fd, uint64_t bytes, int32_t color)
 {
-    return under(ctx)->map(under(ctx)->ctx, fd, bytes);
+    return under(ctx)->map(under(ctx)->ctx, fd, bytes, color);
 }
 
 static int sim_unmap(void *ctx, void *ptr, uint64_t bytes)
@@ -200,6 +210,11 @@ static int sim_share(void *ctx, void *at, uint64_t bytes, int fd, uint64_t offse
 static int sim_unshare(void *ctx, void *at, uint64_t bytes)
 {
     return under(ctx)->unshare(under(ctx)->ctx, at, bytes);
+}
+
+static int sim_detach(void *ctx, void *at, uint64_t bytes, int fd, uint64_t offset)
+{
+    return under(ctx)->detach(under(ctx)->ctx, at, bytes, fd, offset);
 }
 
 static int64_t sim_peer_read(void *ctx, int32_t pid, const struct iovec *local, int nlocal,
@@ -234,6 +249,11 @@ static int sim_thread_join(void *ctx, void *thread)
     return under(ctx)->thread_join(under(ctx)->ctx, thread);
 }
 
+static int sim_thread_detach(void *ctx, void *thread)
+{
+    return under(ctx)->thread_detach(under(ctx)->ctx, thread);
+}
+
 static void sim_yield(void *ctx)
 {
     under(ctx)->yield(under(ctx)->ctx);
@@ -252,6 +272,71 @@ static int sim_futex_wait(void *ctx, const uint32_t *word, uint32_t expected, in
 static int sim_futex_wake(void *ctx, const uint32_t *word, int count)
 {
     return under(ctx)->futex_wake(under(ctx)->ctx, word, count);
+}
+
+static int sim_resolve(void *ctx, const char *host, const char *port,
+                       void (*fn)(void *arg, const struct sockaddr *addr, unsigned len), void *arg)
+{
+    return under(ctx)->resolve(under(ctx)->ctx, host, port, fn, arg);
+}
+
+static int sim_interfaces(void *ctx,
+                          void (*fn)(void *arg, const char *name, const struct sockaddr *addr,
+                                     bool is_loopback),
+                          void *arg)
+{
+    return under(ctx)->interfaces(under(ctx)->ctx, fn, arg);
+}
+
+static int sim_stat(void *ctx, const char *path, struct os_file *ret)
+{
+    return under(ctx)->stat(under(ctx)->ctx, path, ret);
+}
+
+static int sim_fstat(void *ctx, int fd, struct os_file *ret)
+{
+    return under(ctx)->fstat(under(ctx)->ctx, fd, ret);
+}
+
+static int sim_mkdir(void *ctx, const char *path, unsigned mode)
+{
+    return under(ctx)->mkdir(under(ctx)->ctx, path, mode);
+}
+
+static int sim_rename(void *ctx, const char *from, const char *to)
+{
+    return under(ctx)->rename(under(ctx)->ctx, from, to);
+}
+
+static int sim_unlink(void *ctx, const char *path)
+{
+    return under(ctx)->unlink(under(ctx)->ctx, path);
+}
+
+static uint32_t sim_user(void *ctx)
+{
+    return under(ctx)->user(under(ctx)->ctx);
+}
+
+static size_t sim_page_bytes(void *ctx)
+{
+    return under(ctx)->page_bytes(under(ctx)->ctx);
+}
+
+static void *sim_library_open(void *ctx, const char *name, unsigned flags, char *ret_why,
+                              size_t bytes)
+{
+    return under(ctx)->library_open(under(ctx)->ctx, name, flags, ret_why, bytes);
+}
+
+static void *sim_library_symbol(void *ctx, void *library, const char *name)
+{
+    return under(ctx)->library_symbol(under(ctx)->ctx, library, name);
+}
+
+static void sim_library_close(void *ctx, void *library)
+{
+    under(ctx)->library_close(under(ctx)->ctx, library);
 }
 
 static const char *sim_env(void *ctx, const char *name)
@@ -295,10 +380,18 @@ void sim_os_init(struct sim_net *net)
     table->sendmsg = sim_sendmsg;
     table->recvmsg = sim_recvmsg;
     table->close = sim_close;
+    table->resolve = sim_resolve;
+    table->interfaces = sim_interfaces;
     table->open = sim_open;
+    table->create = sim_create;
     table->read = sim_read;
     table->write = sim_write;
     table->pwrite = sim_pwrite;
+    table->stat = sim_stat;
+    table->fstat = sim_fstat;
+    table->mkdir = sim_mkdir;
+    table->rename = sim_rename;
+    table->unlink = sim_unlink;
     table->poll_create = sim_poll_create;
     table->poll_add = sim_poll_add;
     table->poll_change = sim_poll_change;
@@ -308,21 +401,29 @@ void sim_os_init(struct sim_net *net)
     table->bell_ring = sim_bell_ring;
     table->bell_clear = sim_bell_clear;
     table->memfd = sim_memfd;
+    table->memfd_check = sim_memfd_check;
     table->map = sim_map;
     table->unmap = sim_unmap;
     table->discard = sim_discard;
     table->share = sim_share;
     table->unshare = sim_unshare;
+    table->detach = sim_detach;
     table->peer_read = sim_peer_read;
     table->pid = sim_pid;
+    table->user = sim_user;
+    table->page_bytes = sim_page_bytes;
     table->cpu_count = sim_cpu_count;
     table->thread_start = sim_thread_start;
     table->thread_join = sim_thread_join;
+    table->thread_detach = sim_thread_detach;
     table->thread_pin = sim_thread_pin;
     table->yield = sim_yield;
     table->sleep_ns = sim_sleep_ns;
     table->futex_wait = sim_futex_wait;
     table->futex_wake = sim_futex_wake;
+    table->library_open = sim_library_open;
+    table->library_symbol = sim_library_symbol;
+    table->library_close = sim_library_close;
     table->env = sim_env;
     table->env_each = sim_env_each;
     table->env_wipe = sim_env_wipe;

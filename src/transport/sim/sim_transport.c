@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sim_transport.c - the transport_ops of one simulated rank.
  *
- * A posted send and a posted receive of one stream meet in order; their flight then takes a delay
- * and the time its bytes need. A coin decides for small sends whether they complete at once, like
- * those that fit into a socket's buffer, or only after the receiver has them: callers must live
- * with both.
+ * A posted send and a posted receive of one stream are matched in order; their flight then takes a
+ * delay and the time its bytes need. A random choice decides whether a small send completes at
+ * once, like one that fits into a socket's buffer, or only after the receiver has it: callers must
+ * handle both.
  *
  * Thread: one.  Owner: struct sim_net.  Blocks: never.  Start reading at sim_progress(). */
 #include "transport/sim/sim_internal.h"
@@ -120,7 +120,7 @@ void sim_flight_release(struct sim_net *net, struct sim_link *link, struct sim_t
     sim_transfer_free(net, flight);
 }
 
-static void req_begin(struct transport_req *req, int32_t peer, uint32_t stream, size_t n,
+static void req_begin(struct transport_req *req, int32_t peer, uint64_t stream, size_t n,
                       uint32_t mark)
 {
     *req = (struct transport_req){.status = HVD_IN_PROGRESS, .mark = mark};
@@ -147,7 +147,7 @@ static void transfer_append(struct sim_transfer **at, struct sim_transfer *trans
     *at = transfer;
 }
 
-/* A send and a receive have met. Lengths that differ are a defect above us; both sides lose the
+/* A send and a receive match. Lengths that differ are a bug of the caller; both sides lose the
  * link, as they would with TCP. */
 static void take_off(struct sim_net *net, struct sim_link *link, int32_t from, int32_t to,
                      struct sim_transfer *flight)
@@ -179,12 +179,17 @@ static void take_off(struct sim_net *net, struct sim_link *link, int32_t from, i
     link->bulk_last_ns = time_ns;
 }
 
-static bool wants_eager(struct sim_net *net, size_t n)
+/* Nothing overtakes a send of its stream that has not been sent yet: that one may still be
+ * cancelled. */
+static bool wants_eager(struct sim_net *net, const struct sim_link *out, uint64_t stream, size_t n)
 {
-    return n <= SIM_EAGER_BYTES_MAX && sim_net_random(net) % 2 == 0;
+    bool is_wanted = n <= SIM_EAGER_BYTES_MAX && sim_net_random(net) % 2 == 0;
+    for (const struct sim_transfer *s = out->sends; is_wanted && s != NULL; s = s->next)
+        is_wanted = s->stream != stream || s->copy != NULL;
+    return is_wanted;
 }
 
-/* The send is over for its owner: the bytes are in a copy of ours. */
+/* The send is complete for its owner: the bytes are in our copy. */
 static hvd_status_t send_eager(struct sim_node *node, int32_t peer, struct sim_transfer *transfer)
 {
     struct sim_net *net = node->net;
@@ -206,7 +211,7 @@ static hvd_status_t send_eager(struct sim_node *node, int32_t peer, struct sim_t
     return HVD_OK;
 }
 
-static struct transport_req *recv_take(struct sim_link *link, uint32_t stream)
+static struct transport_req *recv_take(struct sim_link *link, uint64_t stream)
 {
     for (struct transport_req **at = &link->recvs; *at != NULL; at = &(*at)->next) {
         struct transport_req *req = *at;
@@ -219,7 +224,7 @@ static struct transport_req *recv_take(struct sim_link *link, uint32_t stream)
     return NULL;
 }
 
-static struct sim_transfer *send_take(struct sim_link *link, uint32_t stream)
+static struct sim_transfer *send_take(struct sim_link *link, uint64_t stream)
 {
     for (struct sim_transfer **at = &link->sends; *at != NULL; at = &(*at)->next) {
         struct sim_transfer *transfer = *at;
@@ -232,7 +237,7 @@ static struct sim_transfer *send_take(struct sim_link *link, uint32_t stream)
     return NULL;
 }
 
-static hvd_status_t sim_bulk_send(struct transport *t, int32_t peer, uint32_t stream,
+static hvd_status_t sim_bulk_send(struct transport *t, int32_t peer, uint64_t stream,
                                   const void *bytes, size_t n, struct transport_req *req)
 {
     struct sim_node *node = node_of(t);
@@ -252,7 +257,7 @@ static hvd_status_t sim_bulk_send(struct transport *t, int32_t peer, uint32_t st
     transfer->send = req;
     transfer->bytes = n;
     transfer->stream = stream;
-    if (wants_eager(net, n) && send_eager(node, peer, transfer) != HVD_OK)
+    if (wants_eager(net, out, stream, n) && send_eager(node, peer, transfer) != HVD_OK)
         goto no_memory;
     node->bytes += n;
     transfer->recv = recv_take(out, stream);
@@ -268,7 +273,7 @@ no_memory:
     return req->status = HVD_ERR_NO_MEMORY;
 }
 
-static hvd_status_t sim_bulk_recv(struct transport *t, int32_t peer, uint32_t stream, void *bytes,
+static hvd_status_t sim_bulk_recv(struct transport *t, int32_t peer, uint64_t stream, void *bytes,
                                   size_t n, struct transport_req *req)
 {
     struct sim_node *node = node_of(t);
@@ -290,7 +295,8 @@ static hvd_status_t sim_bulk_recv(struct transport *t, int32_t peer, uint32_t st
     return HVD_OK;
 }
 
-/* The sender's memory is about to go; what is under way behaves as if it had left before. */
+/* The sender's memory is about to be freed; data in transit behaves as if it had been sent before.
+ */
 static bool send_detach(struct sim_net *net, struct sim_transfer *transfer)
 {
     if (transfer->copy == NULL && !transfer->has_data && transfer->bytes > 0) {
@@ -313,7 +319,7 @@ static void cancel_send(struct sim_node *node, struct transport_req *req)
 
         if (transfer->send != req)
             continue;
-        if (transfer->copy != NULL) { /* it has left already; only the news of it is dropped */
+        if (transfer->copy != NULL) { /* it was already sent; only its completion is dropped */
             transfer->send = NULL;
             return;
         }
@@ -366,9 +372,10 @@ static void sim_bulk_cancel(struct transport *t, struct transport_req *req)
     req->status = HVD_ERR_ABORTED;
 }
 
-/* --- ends --- */
+/* --- failures and closing --- */
 
-/* Requests of one end of a direction are given up without a word: their owner is gone. */
+/* Requests of one end of a direction are dropped without completion: their owner no longer exists.
+ */
 void sim_link_forget(struct sim_net *net, struct sim_link *link, bool is_sender)
 {
     struct sim_transfer *next = NULL;
@@ -510,6 +517,7 @@ static bool sim_progress(struct transport *t, int64_t now_ns)
     sim_settle(node->net);
     if (node->is_hung)
         return false;
+    node->has_run = true;
     sim_due_unlist(node->net, node);
     while (!node->is_hung && (item = sim_due_pop(node)) != NULL) {
         deliver(node, item);
@@ -550,17 +558,20 @@ static void sim_counters(const struct transport *t, uint64_t *ret_messages, uint
     *ret_bytes = node_of(t)->bytes;
 }
 
-/* Heartbeats are not sent but known: a rank that runs is heard all the time. */
+/* Heartbeats are not sent but computed: a rank is heard when it first runs, then at every full
+ * second. */
 static int64_t sim_last_heard_ns(struct transport *t, int32_t peer, int64_t now_ns)
 {
     const struct sim_node *node = node_of(t);
+    const bool is_hung = is_peer(node, peer) && node->net->nodes[peer].is_hung;
+    const int64_t alive_ns = is_hung ? node->net->nodes[peer].hung_ns : now_ns;
 
-    if (!is_peer(node, peer) || !node->net->nodes[peer].is_hung)
-        return now_ns;
-    return node->net->nodes[peer].hung_ns;
+    if (is_peer(node, peer) && !node->net->nodes[peer].has_run)
+        return -1;
+    return alive_ns - alive_ns % HEARTBEAT_NS + 1; /* 0 would be: not known */
 }
 
-/* The memory is the net's; for peers it looks like a process that ends in good order. */
+/* The net owns the memory; to peers it looks like a process that exits in an orderly manner. */
 static void sim_destroy(struct transport *t)
 {
     struct sim_node *node = NULL;

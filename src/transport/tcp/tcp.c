@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tcp.c - the TCP transport as a whole: its life, its peers, its ops table, and who gets a turn.
+/* tcp.c - the TCP transport as a whole: creating it, its peers, its ops table, and its progress
+ * loop.
  *
- * progress() does three things: connections with work of their own (new requests, blocked data),
- * then those the poller names, then peers that went down. When no request is under way it looks at
- * the poller every few microseconds only, so that a spinning caller does not pay for a system call
- * each time round.
+ * progress() does three things: connections with local work (new requests, blocked data), then
+ * those the poller reports, then peers that went down. When no request is in progress it polls only
+ * every few microseconds, so that a spinning caller does not make a system call each time.
  *
- * Bulk data nobody waits for makes its socket readable for ever; such a connection is taken out of
- * the poller until a receive comes.
+ * Bulk data without a receive keeps its socket readable; such a connection is removed from the
+ * poller until a receive is posted.
  *
  * Thread: token holder.  Owner: the engine.  Blocks: never (tcp_connect() is in tcp_connect.c).
  * Start reading at tcp_progress(). */
@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define EVENTS_MAX 64
-#define DRAIN_MAX  64 /* reads per connection of a peer that is gone */
+#define DRAIN_MAX  64 /* reads per connection of a peer that is down */
 
 static const struct transport_ops tcp_ops;
 static void tcp_destroy(struct transport *t);
@@ -37,8 +37,11 @@ void tcp_peer_fail(struct tcp_peer *peer, hvd_status_t status, const char *what)
     peer->status = status;
     snprintf(peer->why, sizeof peer->why, "rank %d on %s %s", peer->rank,
              peer->host_name[0] != '\0' ? peer->host_name : "unknown host", what);
-    peer->down_next = peer->tcp->downs;
-    peer->tcp->downs = peer;
+    struct tcp_peer **end = &peer->tcp->downs; /* the first to fail is reported first */
+    while (*end != NULL)
+        end = &(*end)->down_next;
+    peer->down_next = NULL;
+    *end = peer;
 }
 
 void tcp_conn_todo(struct tcp_conn *conn)
@@ -52,7 +55,7 @@ void tcp_conn_todo(struct tcp_conn *conn)
     tcp->todo = conn;
 }
 
-/* A poller that refuses is as good as a broken link: nobody would wake us for it. */
+/* A poller that rejects the socket is like a broken link: nothing would wake us for it. */
 void tcp_conn_poll(struct tcp_conn *conn, bool want_write)
 {
     struct tcp *tcp = conn->peer->tcp;
@@ -234,7 +237,8 @@ static void beat(struct tcp *tcp)
     }
 }
 
-/* What a peer sent before it went is still in the sockets; a last message may say why it left. */
+/* Data that a peer sent before it left is still in the sockets; its last message may say why it
+ * left. */
 static void drain(struct tcp_peer *peer)
 {
     for (int i = 0; i < DRAIN_MAX && tcp_control_read(peer); i++) {}
@@ -246,6 +250,19 @@ static void drain(struct tcp_peer *peer)
             if (!tcp_flow_read(flow))
                 break;
         }
+    }
+}
+
+/* Other ranks may already have reported why a peer left; their messages come first, so that the
+ * cause is known before its consequences. */
+static void drain_others(struct tcp *tcp)
+{
+    for (int32_t rank = 0; rank < tcp->peer_count; rank++) {
+        struct tcp_peer *peer = tcp->peers[rank];
+
+        if (peer == NULL || peer->status != HVD_OK)
+            continue;
+        for (int i = 0; i < DRAIN_MAX && peer->status == HVD_OK && tcp_control_read(peer); i++) {}
     }
 }
 
@@ -277,6 +294,8 @@ static bool tcp_progress(struct transport *t, int64_t now_ns)
     if (tcp->posted_count > 0 || tcp->is_marked || now_ns - tcp->looked_ns >= TCP_LOOK_INTERVAL_NS)
         is_moved |= look(tcp);
     beat(tcp);
+    if (tcp->downs != NULL)
+        drain_others(tcp);
     while (tcp->downs != NULL) {
         struct tcp_peer *peer = tcp->downs;
 
@@ -289,11 +308,11 @@ static bool tcp_progress(struct transport *t, int64_t now_ns)
 
 void tcp_event(struct tcp *tcp, const struct os_event *event)
 {
-    (void)event; /* our one descriptor in the engine's poller stands for all sockets */
+    (void)event; /* our one descriptor in the engine's poller represents all sockets */
     tcp->is_marked = true;
 }
 
-/* Is there anything in the poller but data that nobody waits for? */
+/* Is there anything in the poller except data without a receive? */
 static bool tcp_sleep_begin(struct transport *t)
 {
     struct tcp *tcp = (struct tcp *)t;
@@ -390,7 +409,7 @@ struct transport *tcp_transport(struct tcp *tcp)
     return &tcp->base;
 }
 
-/* --- life --- */
+/* --- create and destroy --- */
 
 static const struct {
     const char *name;
@@ -401,7 +420,7 @@ static const struct {
               {"tls", TCP_SECURITY_TLS},
               {"off", TCP_SECURITY_OFF}};
 
-/* Never weaker than asked for: without libcrypto there is no link. */
+/* Never weaker than requested: without libcrypto there is no link. */
 static hvd_status_t set_security(struct tcp *tcp, const char *name, struct error *error)
 {
     size_t i = 0;
@@ -412,15 +431,16 @@ static hvd_status_t set_security(struct tcp *tcp, const char *name, struct error
         return error_set(error, HVD_ERR_CONFIG,
                          "HOROVOD_SECURITY=%s: only auth, mac, tls and off are supported", name);
     tcp->security = levels[i].security;
+    tcp->control_tag_bytes = tcp->security == TCP_SECURITY_OFF ? 0 : TCP_TAG_BYTES;
     if (tcp->security != TCP_SECURITY_MAC && tcp->security != TCP_SECURITY_TLS)
         return HVD_OK;
     tcp->tag_bytes = TCP_TAG_BYTES;
-    if (cipher_load(&tcp->cipher))
+    if (cipher_load(tcp->base.os, &tcp->cipher))
         return HVD_OK;
     return error_set(error, HVD_ERR_CONFIG,
                      "HOROVOD_SECURITY=%s needs AES-256-GCM of OpenSSL's libcrypto (libcrypto.so.3 "
                      "or libcrypto.so.1.1), which is not usable on this host; install it or use "
-                     "HOROVOD_SECURITY=auth (handshake and checksums)",
+                     "HOROVOD_SECURITY=auth (authentic control frames, checksums of tensors)",
                      name);
 }
 
@@ -448,6 +468,7 @@ hvd_status_t tcp_create(const struct os *os, const struct config *config, int32_
                         struct error *error)
 {
     struct tcp *tcp = tcp_new(os, rank, config->tcp_flows);
+    struct tcp_offer offer = {0};
     hvd_status_t status = HVD_OK;
 
     if (tcp == NULL)
@@ -459,7 +480,9 @@ hvd_status_t tcp_create(const struct os *os, const struct config *config, int32_
     if (status == HVD_OK && tcp->poll < 0)
         status = error_set_os(error, tcp->poll, "can't make a poller for TCP links");
     if (status == HVD_OK)
-        status = tcp_listen(tcp, config, is_single_host, ret_self, error);
+        status = tcp_listen(tcp, config, is_single_host, &offer, error);
+    if (status == HVD_OK)
+        status = tcp_offer_put(ret_self, &offer, error);
     if (status != HVD_OK) {
         tcp_destroy(&tcp->base);
         return status;
@@ -523,5 +546,6 @@ static const struct transport_ops tcp_ops = {
     .counters = tcp_counters,
     .last_heard_ns = last_heard_ns,
     .destroy = tcp_destroy,
-    .bulk_forget = tcp_bulk_forget,
+    .bulk_open = tcp_bulk_open,
+    .bulk_close = tcp_bulk_close,
 };

@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tcp_bulk.c - bulk flows: transfers straight from and to the caller's memory, CRC32C per segment.
  *
- * Sending: requests of a flow leave one after the other, cut into frames of at most
- * TCP_SEGMENT_MAX, each summed while it is about to be sent anyway.
- * Receiving: the head of a frame says which stream it belongs to; the payload is received right
- * into the oldest posted receive of that stream, together with the next head. Without one it stays
- * in the socket, unless another stream of the flow is awaited: then it is set aside. Example, both
- * streams on one flow:
+ * Sending: requests of a flow are sent one after the other, split into frames of at most
+ * TCP_SEGMENT_MAX, each summed just before it is sent. Receiving: the header of a frame names its
+ * stream; the payload is received right into the oldest posted receive of that stream, together
+ * with the next header. Without one it stays in the socket, unless another stream of the flow is
+ * awaited: then it is buffered. Example, both streams on one flow:
  *
- *     wire   A1 A2 B1        posted B        A1, A2 set aside, B1 received
- *                            then posted A   A1, A2 copied out of memory
+ *      wire   A1 A2 B1        posted B        A1, A2 buffered, B1 received
+ *                             then posted A   A1, A2 copied out of memory
  *
- * Cancel: what has not started is forgotten on that side alone. A send that has started ends with
- * an ABORT frame; of a receive that has started, the rest is thrown away.
+ * Cancel: a transfer that has not started is forgotten on that side alone. A send that has started
+ * ends with an ABORT frame; the rest of a receive that has started is discarded. Data for a stream
+ * that has ended (tcp_bulk_close()) is discarded too.
  *
- * With HOROVOD_SECURITY=mac or tls a tag takes the place of the checksum (tcp_seal.h); payload is
- * encrypted into a buffer of the flow, and decrypted where it was received, piece by piece.
+ * With HOROVOD_SECURITY=mac or tls a tag replaces the checksum (tcp_seal.h); payload is encrypted
+ * into a buffer of the flow, and decrypted where it was received, piece by piece.
  *
- * Thread: token holder.  Owner: struct tcp_peer.  Blocks: never.
- * Invariant: a request completes only after every segment's checksum or tag was right.
- * Start reading at tcp_flow_read(). */
+ * Thread: token holder.  Owner: struct tcp_peer.  Blocks: never. Invariant: a request completes
+ * only after every segment's checksum or tag was verified. Start reading at tcp_flow_read(). */
 #include "transport/tcp/tcp_internal.h"
 
 #include <errno.h>
@@ -38,9 +37,9 @@ static const struct os *os_of(const struct tcp_flow *flow)
     return flow->conn.peer->tcp->base.os;
 }
 
-static struct tcp_flow *flow_of(struct tcp_peer *peer, uint32_t stream)
+static struct tcp_flow *flow_of(struct tcp_peer *peer, uint64_t stream)
 {
-    return &peer->flows[stream % (uint32_t)peer->tcp->flow_count];
+    return &peer->flows[stream % (uint64_t)peer->tcp->flow_count];
 }
 
 static void req_end(struct tcp_flow *flow, struct transport_req *req, hvd_status_t status)
@@ -83,48 +82,47 @@ static bool req_remove(struct transport_req **head, struct transport_req **tail,
 
 /* --- posting --- */
 
-static hvd_status_t post(struct transport *t, int32_t rank, uint32_t stream, size_t n,
-                         uint32_t mark, struct transport_req *req, struct tcp_flow **ret_flow)
+/* The flow of the stream; NULL: req->status says why there is none. */
+static struct tcp_flow *post(struct tcp *tcp, int32_t rank, uint64_t stream, size_t n,
+                             uint32_t mark, struct transport_req *req)
 {
-    struct tcp *tcp = (struct tcp *)t;
     struct tcp_peer *peer = tcp_peer_of(tcp, rank);
 
     *req = (struct transport_req){.status = HVD_IN_PROGRESS, .mark = mark};
     req->peer = rank;
     req->stream = stream;
     req->bytes = n;
-    if (peer == NULL)
-        return req->status = HVD_ERR_INVALID;
-    if (peer->status != HVD_OK)
-        return req->status = peer->status;
-    *ret_flow = flow_of(peer, stream);
+    if (peer == NULL || peer->status != HVD_OK) {
+        req->status = peer == NULL ? HVD_ERR_INVALID : peer->status;
+        return NULL;
+    }
+    struct tcp_flow *flow = flow_of(peer, stream);
     tcp->posted_count++;
-    tcp_conn_todo(&(*ret_flow)->conn);
-    return HVD_OK;
+    tcp_conn_todo(&flow->conn);
+    return flow;
 }
 
-hvd_status_t tcp_bulk_send(struct transport *t, int32_t peer, uint32_t stream, const void *bytes,
+hvd_status_t tcp_bulk_send(struct transport *t, int32_t peer, uint64_t stream, const void *bytes,
                            size_t n, struct transport_req *req)
 {
-    struct tcp_flow *flow = NULL;
-    const hvd_status_t status = post(t, peer, stream, n, MARK_SEND, req, &flow);
+    struct tcp *tcp = (struct tcp *)t;
+    struct tcp_flow *flow = post(tcp, peer, stream, n, MARK_SEND, req);
 
-    if (status != HVD_OK)
-        return status;
+    if (flow == NULL)
+        return req->status;
+    tcp->bytes += n;
     req->send = bytes;
     req_append(&flow->out.head, &flow->out.tail, req);
-    ((struct tcp *)t)->bytes += n;
     return HVD_OK;
 }
 
-hvd_status_t tcp_bulk_recv(struct transport *t, int32_t peer, uint32_t stream, void *bytes,
+hvd_status_t tcp_bulk_recv(struct transport *t, int32_t peer, uint64_t stream, void *bytes,
                            size_t n, struct transport_req *req)
 {
-    struct tcp_flow *flow = NULL;
-    const hvd_status_t status = post(t, peer, stream, n, MARK_RECV, req, &flow);
+    struct tcp_flow *flow = post((struct tcp *)t, peer, stream, n, MARK_RECV, req);
 
-    if (status != HVD_OK)
-        return status;
+    if (flow == NULL)
+        return req->status;
     req->recv = bytes;
     req_append(&flow->in.posted, &flow->in.posted_last, req);
     return HVD_OK;
@@ -218,7 +216,7 @@ static void frame_end_out(struct tcp_flow *flow)
     req_end(flow, req, HVD_OK);
 }
 
-/* One send call; false: the socket takes no more, or is gone. */
+/* One send call; false: the socket is full, or closed. */
 static bool frame_push(struct tcp_flow *flow)
 {
     struct tcp_flow_out *out = &flow->out;
@@ -311,7 +309,7 @@ static void aside_remove(struct tcp_flow_in *in, struct tcp_aside *aside)
         in->asides_last = before;
 }
 
-/* Room for the frame under way; false: over the limit for now, or the peer was failed. */
+/* Room for the current frame; false: over the limit for now, or the peer was failed. */
 static bool aside_grow(struct tcp_flow *flow, struct tcp_aside *aside)
 {
     struct tcp *tcp = flow->conn.peer->tcp;
@@ -359,18 +357,14 @@ static bool aside_begin(struct tcp_flow *flow)
     return true;
 }
 
-static bool is_forgotten(const struct tcp_peer *peer, uint32_t stream)
+static bool is_over(const struct tcp_flow *flow, uint64_t stream)
 {
-    for (int i = 0; i < TCP_FORGOTTEN_MAX; i++) {
-        if (stream - peer->forgotten[i].first < peer->forgotten[i].count)
-            return true;
-    }
-    return false;
+    return streams_is_over(&flow->conn.peer->tcp->streams, stream);
 }
 
 /* --- receiving --- */
 
-static struct transport_req *posted_take(struct tcp_flow_in *in, uint32_t stream)
+static struct transport_req *posted_take(struct tcp_flow_in *in, uint64_t stream)
 {
     for (struct transport_req *req = in->posted; req != NULL; req = req->next) {
         if (req->stream != stream)
@@ -387,14 +381,14 @@ static void flow_corrupt(struct tcp_flow *flow, hvd_status_t status, const char 
     tcp_conn_close(&flow->conn);
 }
 
-/* The lengths on both sides of a match are equal, or somebody has a defect. */
+/* The lengths on both sides of a match are equal, or one side has a bug. */
 static bool is_match_right(struct tcp_flow *flow, struct transport_req *req, uint64_t total)
 {
     struct tcp_flow_in *in = &flow->in;
 
     if (req->bytes == total)
         return true;
-    req->next = in->posted; /* back, so that it ends with all the others */
+    req->next = in->posted; /* put back, so that it fails with all the others */
     in->posted = req;
     if (in->posted_last == NULL)
         in->posted_last = req;
@@ -402,7 +396,7 @@ static bool is_match_right(struct tcp_flow *flow, struct transport_req *req, uin
     return false;
 }
 
-/* A decoded head of the wrong kind for where we are, or HVD_OK. */
+/* An error if a decoded header is unexpected in the current state, or HVD_OK. */
 static hvd_status_t frame_accept(struct tcp_flow *flow)
 {
     struct tcp_flow_in *in = &flow->in;
@@ -447,7 +441,7 @@ static bool frame_place(struct tcp_flow *flow)
         in->req = req;
         return true;
     }
-    if (is_forgotten(flow->conn.peer, in->frame.stream)) {
+    if (is_over(flow, in->frame.stream)) {
         in->is_discarded = true;
         return true;
     }
@@ -512,7 +506,7 @@ static void frame_end_in(struct tcp_flow *flow)
         transfer_end(flow, HVD_OK);
 }
 
-/* `n` more bytes of the payload are where frame_target() said. */
+/* `n` more bytes of the payload are at the address from frame_target(). */
 static void frame_advance(struct tcp_flow *flow, uint8_t *bytes, size_t n)
 {
     struct tcp_flow_in *in = &flow->in;
@@ -545,8 +539,8 @@ static bool recv_head(struct tcp_flow *flow)
     return in->head_done == head_bytes(flow);
 }
 
-/* Receives payload and, in the same call, the head of the next frame. False: nothing came.
- * *ret_is_more: the socket may hold more. */
+/* Receives payload and, in the same call, the header of the next frame. False: no data.
+ * *ret_is_more: the socket may have more. */
 static bool recv_payload(struct tcp_flow *flow, bool *ret_is_more)
 {
     struct tcp_flow_in *in = &flow->in;
@@ -582,7 +576,7 @@ static bool frame_begin_in(struct tcp_flow *flow)
     status = tcp_bulk_decode(in->frame_head, flow->conn.peer->tcp->epoch, &in->frame, &error);
     in->head_done = 0;
     if (status == HVD_OK &&
-        in->frame.stream % (uint32_t)flow->conn.peer->tcp->flow_count != flow->conn.flow - 1)
+        in->frame.stream % (uint64_t)flow->conn.peer->tcp->flow_count != flow->conn.flow - 1)
         status = error_set(&error, HVD_ERR_CORRUPT, "sent bulk data on the wrong flow");
     if (status == HVD_OK && frame_accept(flow) != HVD_OK)
         status = error_set(&error, HVD_ERR_CORRUPT, "sent bulk frames out of order");
@@ -630,7 +624,7 @@ bool tcp_flow_read(struct tcp_flow *flow)
 
 /* --- late receives, cancel, forget --- */
 
-/* Copies what was set aside into the receive that has come for it. */
+/* Copies buffered data into the receive that was posted for it. */
 static void aside_deliver(struct tcp_flow *flow, struct tcp_aside *aside, struct transport_req *req)
 {
     struct tcp_flow_in *in = &flow->in;
@@ -684,7 +678,7 @@ bool tcp_flow_work(struct tcp_flow *flow)
     return is_moved;
 }
 
-/* The frame under way is finished from a copy; the caller's memory may go. */
+/* The current frame is finished from a copy; the caller may free its memory. */
 static void cancel_sending(struct tcp_flow *flow, struct transport_req *req)
 {
     struct tcp_flow_out *out = &flow->out;
@@ -693,8 +687,10 @@ static void cancel_sending(struct tcp_flow *flow, struct transport_req *req)
 
     if (rest > 0) {
         out->rest = os_alloc(os_of(flow), rest);
-        if (out->rest == NULL) {
-            tcp_peer_fail(flow->conn.peer, HVD_ERR_NO_MEMORY, "no memory to cancel a transfer");
+        if (out->rest == NULL) { /* the frame can't be finished, so nothing can follow it */
+            out->is_framed = false;
+            flow_corrupt(flow, HVD_ERR_NO_MEMORY,
+                         "can't be sent to: no memory to cancel a transfer");
             return;
         }
         memcpy(out->rest, out->payload + out->done, rest);
@@ -754,7 +750,7 @@ static void flow_forget(struct tcp_flow *flow)
 
     for (struct tcp_aside *aside = in->asides; aside != NULL; aside = next) {
         next = aside->next;
-        if (!is_forgotten(flow->conn.peer, aside->stream))
+        if (!is_over(flow, aside->stream))
             continue;
         aside_remove(in, aside);
         if (aside == in->aside) {
@@ -767,19 +763,32 @@ static void flow_forget(struct tcp_flow *flow)
         tcp_conn_todo(&flow->conn);
 }
 
-void tcp_bulk_forget(struct transport *t, int32_t rank, uint32_t first, uint32_t count)
+/* Streams have ended: frees data buffered for them, and discards data that waits in a socket for a
+ * receive that will never be posted. */
+static void forget(struct tcp *tcp)
 {
-    struct tcp *tcp = (struct tcp *)t;
-    struct tcp_peer *peer = tcp_peer_of(tcp, rank);
-
-    if (peer == NULL || count == 0)
-        return;
-    peer->forgotten[peer->forgotten_next++ % TCP_FORGOTTEN_MAX] = (struct tcp_range){first, count};
-    for (int32_t i = 0; i < tcp->flow_count; i++)
-        flow_forget(&peer->flows[i]);
+    for (int32_t rank = 0; rank < tcp->peer_count; rank++)
+        for (int32_t i = 0; tcp->peers[rank] != NULL && i < tcp->flow_count; i++)
+            flow_forget(&tcp->peers[rank]->flows[i]);
 }
 
-/* --- ends --- */
+void tcp_bulk_open(struct transport *t, int32_t slot, uint64_t first)
+{
+    struct tcp *tcp = (struct tcp *)t;
+
+    streams_open(&tcp->streams, slot, first);
+    forget(tcp);
+}
+
+void tcp_bulk_close(struct transport *t, uint64_t first)
+{
+    struct tcp *tcp = (struct tcp *)t;
+
+    streams_close(&tcp->streams, first);
+    forget(tcp);
+}
+
+/* --- failures and closing --- */
 
 static void fail_list(struct tcp_flow *flow, struct transport_req **head,
                       struct transport_req **tail, hvd_status_t status)

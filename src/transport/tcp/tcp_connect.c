@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tcp_connect.c - from endpoints to proven connections.
+/* tcp_connect.c - from endpoints to authenticated connections.
  *
  * The higher rank dials the lower one. For the control connection it tries all addresses at once;
- * the first that proves itself is chosen, the others are closed. Bulk flows then use the address
- * that won. A socket is pending until it is proven and both sides have said OPEN:
+ * the first that authenticates is chosen, the others are closed. Bulk flows then use the address
+ * that won. A socket is pending until it is authenticated and both sides have sent OPEN:
  *
- *     dialer     DIALING  PROVING  SENDING_OPEN  AWAITING_OPEN  -> a struct tcp_conn
- *     listener            PROVING  AWAITING_OPEN  SENDING_OPEN  -> a struct tcp_conn
+ *      dialer     DIALING  PROVING  SENDING_OPEN  AWAITING_OPEN  -> a struct tcp_conn
+ *      listener            PROVING  AWAITING_OPEN  SENDING_OPEN  -> a struct tcp_conn
  *
- * OPEN is what tells the listener which of several proven sockets the dialer kept. A dialer that
- * lost a socket after that dials again; the listener then takes the newest.
+ * From OPEN the listener learns which of several authenticated sockets the dialer kept. A dialer
+ * that lost a socket after that dials again; the listener then uses the newest.
  *
- * Strangers: at most TCP_ACCEPTS_MAX unproven sockets, 5 seconds each; when all places are taken
- * the oldest has to go. Thread: token holder.  Blocks: tcp_connect(), up to its limit.
- * Invariant: place->dialing counts the pending sockets of a place.  Start at tcp_connect(). */
+ * Strangers, sockets without a verified hello, compete among themselves for TCP_STRANGERS_MAX slots
+ * and have 2 seconds; the oldest that has sent nothing is closed first. A socket whose hello is
+ * verified is never closed for another. Thread: token holder.  Blocks: tcp_connect(), up to its
+ * limit. Invariant: place->dialing counts the pending sockets of a place.  Start at tcp_connect().
+ */
 #include "transport/tcp/tcp_internal.h"
 
 #include <errno.h>
@@ -25,12 +27,12 @@
 #include <sys/uio.h>
 
 #include "base/sha256.h"
+#include "base/socket.h"
 
 #define EVENTS_MAX       64
 #define TICK_NS          50000000LL
 #define BACKOFF_FIRST_NS 50000000LL
 #define BACKOFF_LAST_NS  1000000000LL
-#define EVICT_AGE_NS     250000000LL
 #define PENDING_MAX      (TCP_ACCEPTS_MAX + TCP_DIALS_MAX)
 
 enum pending_state { FREE, DIALING, PROVING, SENDING_OPEN, AWAITING_OPEN };
@@ -40,18 +42,22 @@ struct pending {
     enum pending_state state;
     int fd;
     bool is_dialer, is_chosen;
+    bool is_verified;       /* listener: the hello was made with the key */
     struct tcp_conn *place; /* listener: once proven */
     int32_t address;        /* dialer: which of the peer's */
     int64_t begin_ns;
+    uint64_t number; /* in the order of their beginning */
     struct handshake handshake;
-    uint8_t open[TCP_CONTROL_HEAD];
+    struct tcp_seal seal; /* once proven */
+    uint8_t open[TCP_CONTROL_HEAD + TCP_TAG_BYTES];
     uint32_t open_done;
 };
 
 struct tcp_connecting {
     uint8_t key[32];
-    struct error refused; /* the last stranger's fault, for people */
-    int32_t dials, accepts;
+    struct error refused; /* the last stranger's fault, for messages */
+    int32_t dials, accepts, strangers;
+    uint64_t evicted, begun;
     int32_t missing; /* places still to fill */
     struct pending pendings[PENDING_MAX];
 };
@@ -63,15 +69,11 @@ static void set_int(const struct os *os, int fd, int level, int name, int value)
     os->sockopt_set(os->ctx, fd, level, name, &value, sizeof value);
 }
 
-/* A host that vanished without a word is noticed within about half a minute even when idle. */
+/* A machine that vanished silently is detected within about half a minute even when idle. */
 static void tune_socket(const struct os *os, int fd)
 {
     set_int(os, fd, IPPROTO_TCP, TCP_NODELAY, 1);
-    set_int(os, fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-    set_int(os, fd, IPPROTO_TCP, TCP_KEEPIDLE, 10);
-    set_int(os, fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
-    set_int(os, fd, IPPROTO_TCP, TCP_KEEPCNT, 4);
-    set_int(os, fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 30000);
+    socket_keepalive(os, fd, 10, 5, 4, 30000);
 }
 
 /* --- pending sockets --- */
@@ -95,20 +97,24 @@ static struct pending *pending_new(struct tcp *tcp, int fd, bool is_dialer, bool
         return NULL;
     p->state = is_dialer ? DIALING : PROVING;
     p->begin_ns = tcp->now_ns;
-    if (is_dialer)
+    p->number = ++c->begun;
+    if (is_dialer) {
         c->dials++;
-    else
+    } else {
         c->accepts++;
+        c->strangers++;
+    }
     return p;
 }
 
-/* Gives the place back, leaves the descriptor alone. */
+/* Frees the slot, does not close the descriptor. */
 static void pending_release(struct tcp *tcp, struct pending *p)
 {
     struct tcp_connecting *c = tcp->connecting;
 
     tcp->base.os->poll_remove(tcp->base.os->ctx, tcp->poll, p->fd);
     handshake_end(&p->handshake);
+    tcp_seal_end(&p->seal);
     if (p->is_dialer) {
         c->dials--;
         p->place->dialing--;
@@ -116,6 +122,7 @@ static void pending_release(struct tcp *tcp, struct pending *p)
             p->place->is_claimed = false;
     } else {
         c->accepts--;
+        c->strangers -= p->is_verified ? 0 : 1;
     }
     p->state = FREE;
 }
@@ -136,7 +143,7 @@ static void dial_later(struct tcp *tcp, struct tcp_conn *place)
         place->backoff_ns = BACKOFF_LAST_NS;
 }
 
-/* What a person would want to read about this place: proof trouble rather than a refused port. */
+/* The most useful error for the user: an authentication failure rather than a refused port. */
 static void note_cause(struct tcp_peer *peer, int32_t address, const struct error *cause)
 {
     char text[64];
@@ -154,7 +161,12 @@ static void pending_fail(struct tcp *tcp, struct pending *p, const struct error 
     struct tcp_conn *place = p->place;
 
     if (!p->is_dialer) {
-        tcp->connecting->refused = *cause;
+        struct error *refused = &tcp->connecting->refused;
+
+        /* a connection that was merely closed is less informative than one that was refused for a
+         * reason */
+        if (refused->status == HVD_OK || cause->status != HVD_ERR_LINK)
+            *refused = *cause;
         pending_close(tcp, p);
         return;
     }
@@ -189,13 +201,9 @@ static void adopt(struct tcp *tcp, struct pending *p)
 {
     struct tcp_conn *place = p->place;
     const int fd = p->fd;
-    struct tcp_seal seal;
+    struct tcp_seal seal = p->seal;
 
-    if (tcp_seal_begin(&seal, &tcp->cipher, tcp->security, p->handshake.send_key,
-                       p->handshake.recv_key) != HVD_OK) {
-        pending_fail_os(tcp, p, -ENOMEM);
-        return;
-    }
+    p->seal = (struct tcp_seal){0}; /* it moves */
     if (p->is_dialer && place->flow == 0)
         place->peer->address_won = p->address;
     pending_release(tcp, p);
@@ -205,20 +213,21 @@ static void adopt(struct tcp *tcp, struct pending *p)
         tcp->connecting->missing--;
     place->fd = fd;
     place->seal = seal;
-    place->peer->heard_ns = tcp->now_ns;
+    bytes_wipe(&seal, sizeof seal);
+    place->peer->heard_ns = -1;
     tune_socket(tcp->base.os, fd);
     close_rivals(tcp, place);
 }
 
 /* --- the steps of one pending socket --- */
 
-/* What both sides say in their hellos, under the handshake's MAC. */
+/* The contents of both hellos, under the handshake's MAC. */
 static uint32_t word_of(const struct tcp *tcp, uint32_t flow)
 {
     return (uint32_t)tcp->security << 28 | (uint32_t)tcp->flow_count << 16 | flow;
 }
 
-/* Ranks that were started with different numbers of flows would wait for each other for ever. */
+/* Ranks that were started with different numbers of flows would wait for each other forever. */
 static hvd_status_t check_word(const struct tcp *tcp, uint32_t word, struct error *error)
 {
     static const char *const names[] = {"auth", "mac", "tls", "off"};
@@ -251,16 +260,50 @@ static hvd_status_t listener_proven(struct tcp *tcp, struct pending *p, struct e
     return HVD_OK;
 }
 
-static void open_write(struct tcp *tcp, struct pending *p)
+static uint32_t open_bytes(const struct tcp *tcp)
+{
+    return TCP_CONTROL_HEAD + tcp->control_tag_bytes;
+}
+
+static bool open_write(struct tcp *tcp, struct pending *p)
 {
     const struct tcp_control_frame frame = {TCP_CONTROL_OPEN, 0, tcp->epoch, 0};
 
     tcp_control_encode(&frame, NULL, p->open);
     p->open_done = 0;
     p->state = SENDING_OPEN;
+    if (tcp->control_tag_bytes == 0)
+        return true;
+    if (!tcp_seal_frame(&p->seal, p->open, TCP_CONTROL_HEAD, NULL, 0, NULL,
+                        p->open + TCP_CONTROL_HEAD)) {
+        pending_fail_os(tcp, p, -EIO);
+        return false;
+    }
+    p->seal.sent++;
+    return true;
 }
 
-/* The first to be proven is kept; one that comes second is closed without fault. */
+static hvd_status_t open_read(struct tcp *tcp, struct pending *p, struct error *error)
+{
+    struct tcp_control_frame frame;
+    hvd_status_t status = tcp_control_decode(p->open, open_bytes(tcp), tcp->control_tag_bytes,
+                                             tcp->epoch, 0, &frame, error);
+
+    if (status == HVD_OK && (frame.type != TCP_CONTROL_OPEN || frame.length != 0))
+        status = error_set(error, HVD_ERR_CORRUPT, "did not open the connection");
+    if (status != HVD_OK || tcp->control_tag_bytes == 0)
+        return status == HVD_AGAIN
+                   ? error_set(error, HVD_ERR_CORRUPT, "did not open the connection")
+                   : status;
+    tcp_open_begin(&p->seal, p->open, TCP_CONTROL_HEAD);
+    tcp_open_update(&p->seal, NULL, 0);
+    if (tcp_open_end(&p->seal, p->open + TCP_CONTROL_HEAD))
+        return HVD_OK;
+    return error_set(error, HVD_ERR_CORRUPT,
+                     "sent a control frame that is not authentic: it was changed on the way");
+}
+
+/* The first to authenticate is kept; a second one is closed without an error. */
 static bool dialer_proven(struct tcp *tcp, struct pending *p)
 {
     if (p->place->is_claimed || p->place->fd >= 0) {
@@ -269,11 +312,38 @@ static bool dialer_proven(struct tcp *tcp, struct pending *p)
     }
     p->place->is_claimed = true;
     p->is_chosen = true;
-    open_write(tcp, p);
-    return true;
+    return open_write(tcp, p);
 }
 
-/* False: the pending socket is gone or has to wait. */
+/* A hello that another socket has sent, too, is a replay: it gets no slot. */
+static bool is_recorded(const struct tcp *tcp, const struct pending *p)
+{
+    const struct tcp_connecting *c = tcp->connecting;
+
+    for (int i = 0; i < PENDING_MAX; i++) {
+        const struct pending *other = &c->pendings[i];
+
+        if (other != p && other->state == PROVING && other->is_verified &&
+            handshake_is_same_hello(&other->handshake, &p->handshake))
+            return true;
+    }
+    return false;
+}
+
+/* From here on no stranger can take its slot. */
+static hvd_status_t note_verified(struct tcp *tcp, struct pending *p, struct error *error)
+{
+    if (p->is_dialer || p->is_verified || !handshake_is_hello_verified(&p->handshake))
+        return HVD_OK;
+    p->is_verified = true;
+    p->begin_ns = tcp->now_ns;
+    tcp->connecting->strangers--;
+    if (is_recorded(tcp, p))
+        return error_set(error, HVD_ERR_AUTH, "repeated the first message of another connection");
+    return HVD_OK;
+}
+
+/* False: the pending socket was closed or has to wait. */
 static bool step_proving(struct tcp *tcp, struct pending *p)
 {
     const struct os *os = tcp->base.os;
@@ -282,12 +352,17 @@ static bool step_proving(struct tcp *tcp, struct pending *p)
 
     error_clear(&error);
     status = handshake_step(&p->handshake, os, p->fd, &error);
+    if (status >= 0 && note_verified(tcp, p, &error) != HVD_OK)
+        status = HVD_ERR_AUTH;
     if (status == HVD_IN_PROGRESS) {
         os->poll_change(os->ctx, tcp->poll, p->fd, p, handshake_wants_write(&p->handshake));
         return false;
     }
     if (status == HVD_OK)
         status = check_word(tcp, p->handshake.peer_word, &error);
+    if (status == HVD_OK && tcp_seal_begin(&p->seal, &tcp->cipher, tcp->security,
+                                           p->handshake.send_key, p->handshake.recv_key) != HVD_OK)
+        status = error_set(&error, HVD_ERR_NO_MEMORY, "no memory for a cipher");
     if (status == HVD_OK && !p->is_dialer)
         status = listener_proven(tcp, p, &error);
     if (status != HVD_OK) {
@@ -315,7 +390,7 @@ static bool step_dialing(struct tcp *tcp, struct pending *p)
 static bool step_sending(struct tcp *tcp, struct pending *p)
 {
     const struct os *os = tcp->base.os;
-    struct iovec iov = {p->open + p->open_done, TCP_CONTROL_HEAD - p->open_done};
+    struct iovec iov = {p->open + p->open_done, open_bytes(tcp) - p->open_done};
     const int64_t n = os->send(os->ctx, p->fd, &iov, 1);
 
     if (n == -EAGAIN) {
@@ -327,7 +402,7 @@ static bool step_sending(struct tcp *tcp, struct pending *p)
         return false;
     }
     p->open_done += (uint32_t)n;
-    if (p->open_done < TCP_CONTROL_HEAD)
+    if (p->open_done < open_bytes(tcp))
         return true;
     if (!p->is_dialer) {
         adopt(tcp, p);
@@ -342,10 +417,9 @@ static bool step_sending(struct tcp *tcp, struct pending *p)
 static bool step_awaiting(struct tcp *tcp, struct pending *p)
 {
     const struct os *os = tcp->base.os;
-    struct tcp_control_frame frame;
     struct error error;
     const int64_t n =
-        os->recv(os->ctx, p->fd, p->open + p->open_done, TCP_CONTROL_HEAD - p->open_done);
+        os->recv(os->ctx, p->fd, p->open + p->open_done, open_bytes(tcp) - p->open_done);
 
     if (n == -EAGAIN)
         return false;
@@ -354,12 +428,10 @@ static bool step_awaiting(struct tcp *tcp, struct pending *p)
         return false;
     }
     p->open_done += (uint32_t)n;
-    if (p->open_done < TCP_CONTROL_HEAD)
+    if (p->open_done < open_bytes(tcp))
         return true;
     error_clear(&error);
-    if (tcp_control_decode(p->open, TCP_CONTROL_HEAD, 0, tcp->epoch, 0, &frame, &error) != HVD_OK ||
-        frame.type != TCP_CONTROL_OPEN) {
-        error_set(&error, HVD_ERR_CORRUPT, "did not open the connection");
+    if (open_read(tcp, p, &error) != HVD_OK) {
         pending_fail(tcp, p, &error);
         return false;
     }
@@ -367,8 +439,7 @@ static bool step_awaiting(struct tcp *tcp, struct pending *p)
         adopt(tcp, p);
         return false;
     }
-    open_write(tcp, p);
-    return true;
+    return open_write(tcp, p);
 }
 
 static void pending_step(struct tcp *tcp, struct pending *p)
@@ -389,15 +460,23 @@ static void pending_step(struct tcp *tcp, struct pending *p)
 static void expire(struct tcp *tcp)
 {
     struct tcp_connecting *c = tcp->connecting;
-    struct error cause;
 
-    error_clear(&cause);
-    error_set(&cause, HVD_ERR_LINK, "no answer within %lld seconds", TCP_HANDSHAKE_NS / 1000000000);
     for (int i = 0; i < PENDING_MAX; i++) {
         struct pending *p = &c->pendings[i];
+        const int64_t limit_ns =
+            p->is_dialer || p->is_verified ? TCP_HANDSHAKE_NS : TCP_STRANGER_NS;
+        struct error cause;
 
-        if (p->state != FREE && tcp->now_ns - p->begin_ns > TCP_HANDSHAKE_NS)
-            pending_fail(tcp, p, &cause);
+        /* Once it has our OPEN the listener may count on this connection: only the listener may
+         * abandon it. */
+        if (p->state == FREE || (p->is_dialer && p->is_chosen))
+            continue;
+        if (tcp->now_ns - p->begin_ns <= limit_ns)
+            continue;
+        error_clear(&cause);
+        error_set(&cause, HVD_ERR_LINK, "no answer within %lld seconds",
+                  (long long)(limit_ns / 1000000000));
+        pending_fail(tcp, p, &cause);
     }
 }
 
@@ -456,7 +535,7 @@ static void dial_place(struct tcp *tcp, struct tcp_conn *place)
         dial_later(tcp, place);
 }
 
-/* Nearest lower rank first, so that not everybody starts with rank 0. */
+/* Nearest lower rank first, so that not all ranks start with rank 0. */
 static void dial_all(struct tcp *tcp)
 {
     for (int32_t rank = tcp->rank - 1; rank >= 0; rank--) {
@@ -472,48 +551,80 @@ static void dial_all(struct tcp *tcp)
 
 /* --- listening --- */
 
-static void evict_oldest(struct tcp *tcp)
+static bool is_stranger(const struct pending *p)
+{
+    return p->state == PROVING && !p->is_dialer && !p->is_verified;
+}
+
+static bool is_staler(const struct pending *a, const struct pending *b)
+{
+    const bool is_a_idle = handshake_is_idle(&a->handshake);
+    const bool is_b_idle = handshake_is_idle(&b->handshake);
+
+    return is_a_idle != is_b_idle ? is_a_idle : a->number < b->number;
+}
+
+/* Frees one slot; false: there is no stranger. Its data may still be in the socket, so the socket
+ * is checked once more. */
+static bool stranger_evict(struct tcp *tcp)
 {
     struct tcp_connecting *c = tcp->connecting;
-    struct pending *oldest = NULL;
+    const int32_t before = c->strangers;
 
-    for (int i = 0; i < PENDING_MAX; i++) {
-        struct pending *p = &c->pendings[i];
+    while (c->strangers == before) {
+        struct pending *stalest = NULL;
 
-        if (p->state != FREE && !p->is_dialer && p->place == NULL &&
-            (oldest == NULL || p->begin_ns < oldest->begin_ns))
-            oldest = p;
+        for (int i = 0; i < PENDING_MAX; i++) {
+            struct pending *p = &c->pendings[i];
+
+            if (is_stranger(p) && (stalest == NULL || is_staler(p, stalest)))
+                stalest = p;
+        }
+        if (stalest == NULL)
+            return false;
+        pending_step(tcp, stalest);
+        if (is_stranger(stalest)) {
+            pending_close(tcp, stalest);
+            c->evicted++;
+        }
     }
-    if (oldest != NULL && tcp->now_ns - oldest->begin_ns > EVICT_AGE_NS)
-        pending_close(tcp, oldest);
+    return true;
+}
+
+/* False: no connection to accept now. */
+static bool accept_one(struct tcp *tcp, const struct tcp_listener *listener)
+{
+    const struct os *os = tcp->base.os;
+    struct tcp_connecting *c = tcp->connecting;
+    struct pending *p = NULL;
+    int fd = -1;
+
+    if (c->strangers >= TCP_STRANGERS_MAX)
+        stranger_evict(tcp);
+    if (c->accepts >= TCP_ACCEPTS_MAX)
+        return false;
+    fd = os->accept(os->ctx, listener->fd, NULL, NULL);
+    if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM || fd == -ENOBUFS)
+        return stranger_evict(tcp);
+    if (fd < 0)
+        return false;
+    set_int(os, fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    p = pending_new(tcp, fd, false, false);
+    if (p == NULL) {
+        os->close(os->ctx, fd);
+        return false;
+    }
+    if (handshake_begin(&p->handshake, os, HANDSHAKE_TCP, false, c->key, tcp->epoch, tcp->rank,
+                        HANDSHAKE_ANY_RANK, word_of(tcp, 0)) != HVD_OK)
+        pending_close(tcp, p);
+    else
+        pending_step(tcp, p); /* its hello may have arrived */
+    return true;
 }
 
 static void accept_all(struct tcp *tcp, const struct tcp_listener *listener)
 {
-    const struct os *os = tcp->base.os;
-    struct tcp_connecting *c = tcp->connecting;
-
-    for (int i = 0; i < TCP_ACCEPTS_MAX; i++) {
-        struct pending *p = NULL;
-        int fd = -1;
-
-        if (c->accepts >= TCP_ACCEPTS_MAX)
-            evict_oldest(tcp);
-        if (c->accepts >= TCP_ACCEPTS_MAX)
-            return;
-        fd = os->accept(os->ctx, listener->fd, NULL, NULL);
-        if (fd < 0)
-            return;
-        set_int(os, fd, IPPROTO_TCP, TCP_NODELAY, 1);
-        p = pending_new(tcp, fd, false, false);
-        if (p == NULL) {
-            os->close(os->ctx, fd);
-            return;
-        }
-        if (handshake_begin(&p->handshake, os, HANDSHAKE_TCP, false, c->key, tcp->epoch, tcp->rank,
-                            HANDSHAKE_ANY_RANK, word_of(tcp, 0)) != HVD_OK)
-            pending_close(tcp, p);
-    }
+    for (int i = 0; i < TCP_STRANGERS_MAX && accept_one(tcp, listener); i++) {}
 }
 
 static hvd_status_t listen_begin(struct tcp *tcp, struct error *error)
@@ -545,19 +656,23 @@ void tcp_connecting_free(struct tcp *tcp)
     tcp->connecting = NULL;
 }
 
-/* A loopback address of another host would be one of our own. */
+/* A loopback address of another machine would be one of our own. */
 static void take_addresses(struct tcp_peer *peer, const struct endpoint *theirs,
                            const struct endpoint *own)
 {
     const bool is_elsewhere = theirs->host_id[0] != '\0' && own->host_id[0] != '\0' &&
                               strncmp(theirs->host_id, own->host_id, sizeof own->host_id) != 0;
 
-    for (int32_t i = 0; i < theirs->address_count && i < TCP_ADDRESSES_MAX; i++) {
-        if (is_elsewhere && tcp_address_is_loopback(theirs->addresses[i]))
+    struct tcp_offer offer = {0};
+
+    if (!tcp_offer_get(theirs, &offer))
+        offer.address_count = 0;
+    for (int32_t i = 0; i < offer.address_count; i++) {
+        if (is_elsewhere && tcp_address_is_loopback(offer.addresses[i]))
             continue;
-        memcpy(peer->addresses[peer->address_count++], theirs->addresses[i], 16);
+        memcpy(peer->addresses[peer->address_count++], offer.addresses[i], 16);
     }
-    peer->port = theirs->tcp_port;
+    peer->port = offer.port;
     snprintf(peer->host_name, sizeof peer->host_name, "%.63s", theirs->host_name);
 }
 
@@ -626,13 +741,18 @@ static hvd_status_t say_missing(const struct tcp *tcp, struct error *error)
             continue;
         if (rank < tcp->rank)
             return say_missing_dialed(tcp, peer, error);
+        char strangers[96] = "";
+        if (tcp->connecting->evicted > 0)
+            snprintf(strangers, sizeof strangers,
+                     "; meanwhile %llu connections that did not prove the job key were dropped",
+                     (unsigned long long)tcp->connecting->evicted);
         if (refused->status != HVD_OK)
             return error_set(error, refused->status,
-                             "rank %d on %s did not connect within %lld s (last refused: %.400s)",
+                             "rank %d on %s did not connect within %lld s (last refused: %.400s)%s",
                              rank, peer->host_name, (long long)(tcp->timeout_ns / 1000000000),
-                             refused->text);
-        return error_set(error, HVD_ERR_LINK, "rank %d on %s did not connect within %lld s", rank,
-                         peer->host_name, (long long)(tcp->timeout_ns / 1000000000));
+                             refused->text, strangers);
+        return error_set(error, HVD_ERR_LINK, "rank %d on %s did not connect within %lld s%s", rank,
+                         peer->host_name, (long long)(tcp->timeout_ns / 1000000000), strangers);
     }
     return HVD_OK;
 }
@@ -664,6 +784,10 @@ static hvd_status_t connect_all(struct tcp *tcp, struct error *error)
             return HVD_OK;
         if (tcp->now_ns >= end_ns)
             return say_missing(tcp, error);
+        if (transport_is_over(&tcp->base.events))
+            return error_set(error, HVD_ERR_STALE,
+                             "epoch %llu was given up while its ranks connected",
+                             (unsigned long long)tcp->epoch);
         count = os->poll_wait(os->ctx, tcp->poll, events, EVENTS_MAX, TICK_NS);
         if (count < 0 && count != -EINTR)
             return error_set_os(error, count, "waiting for other ranks failed");
@@ -682,7 +806,7 @@ static hvd_status_t start_links(struct tcp *tcp, int poll_fd, struct error *erro
 
         if (peer == NULL)
             continue;
-        peer->control.sent_ns = tcp->now_ns;
+        peer->control.sent_ns = tcp->now_ns - TCP_HEARTBEAT_NS; /* the first one is due */
         tcp_conn_poll(&peer->control.conn, false);
         for (int32_t i = 0; i < tcp->flow_count; i++)
             tcp_conn_poll(&peer->flows[i].conn, false);

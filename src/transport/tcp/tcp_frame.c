@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tcp_frame.c - encoding and checking of frame heads; see tcp_frame.h for the layout.
+/* tcp_frame.c - encoding and checking of frame headers; see tcp_frame.h for the layout.
  *
- * Lengths are checked before anything waits for or makes room for that many bytes.
+ * Lengths are checked before anything waits for or allocates that many bytes.
  *
  * Thread: any (pure).  Invariant: ret_frame is written only on success.  Start reading at
  * tcp_control_decode(). */
@@ -14,7 +14,7 @@
 #define CONTROL_MAGIC  0x43445648u /* "HVDC" */
 #define BULK_MAGIC     0x42445648u /* "HVDB" */
 #define CONTROL_CRC_AT 28u
-#define BULK_CRC_AT    36u
+#define BULK_CRC_AT    40u
 
 void tcp_control_encode(const struct tcp_control_frame *frame, const void *payload,
                         uint8_t ret_head[TCP_CONTROL_HEAD])
@@ -90,9 +90,13 @@ hvd_status_t tcp_control_decode(const uint8_t *bytes, size_t n, uint32_t tag_byt
     status = check_epoch(frame.epoch, epoch, error);
     if (status != HVD_OK)
         return status;
-    if (type < TCP_CONTROL_OPEN || type > TCP_CONTROL_HEARTBEAT || zero != 0 ||
-        frame.sequence != sequence)
-        return error_set(error, HVD_ERR_CORRUPT, "sent a control frame out of order");
+    if (type < TCP_CONTROL_OPEN || type > TCP_CONTROL_HEARTBEAT || zero != 0)
+        return error_set(error, HVD_ERR_CORRUPT, "sent a control frame of unknown type %u", type);
+    if (frame.sequence != sequence)
+        return error_set(error, HVD_ERR_CORRUPT,
+                         "sent control frame %llu where %llu was due: one was lost, repeated or "
+                         "reordered on the way",
+                         (unsigned long long)frame.sequence, (unsigned long long)sequence);
     frame.type = (enum tcp_control_type)type;
     *ret_frame = frame;
     return HVD_OK;
@@ -107,7 +111,7 @@ void tcp_bulk_encode(const struct tcp_bulk_frame *frame, uint8_t ret_head[TCP_BU
     put_u8(&w, TCP_FRAME_VERSION);
     put_u8(&w, (uint8_t)frame->type);
     put_u16(&w, 0);
-    put_u32(&w, frame->stream);
+    put_u64(&w, frame->stream);
     put_u32(&w, frame->length);
     put_u64(&w, frame->left);
     put_u64(&w, frame->epoch);
@@ -141,7 +145,7 @@ hvd_status_t tcp_bulk_decode(const uint8_t head[TCP_BULK_HEAD], uint64_t epoch,
         return status;
     type = get_u8(&r);
     zero = get_u16(&r);
-    frame.stream = get_u32(&r);
+    frame.stream = get_u64(&r);
     frame.length = get_u32(&r);
     frame.left = get_u64(&r);
     frame.epoch = get_u64(&r);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tcp_link.c - the control connection of one peer: whole messages, in order, and heartbeats.
  *
- * A message goes straight from the caller's memory into the socket; what does not fit is queued in
- * a buffer made at connect time, and when that is full the caller is told HVD_AGAIN. Both buffers
- * start over at their beginning whenever they run empty, so that their size costs nothing as long
- * as messages are small.
+ * A message is sent straight from the caller's memory; what does not fit into the socket is queued
+ * in a buffer allocated at connect time, and when that is full the caller gets HVD_AGAIN. Both
+ * buffers restart at their beginning whenever they become empty, so that their size costs nothing
+ * as long as messages are small.
  *
- * Thread: token holder.  Owner: struct tcp_peer.  Blocks: never.
- * Invariant: the sequence of frames per direction has no gap; a frame is delivered only after all
- * of it was checked.  Start reading at tcp_control_read(). */
+ * Thread: token holder.  Owner: struct tcp_peer.  Blocks: never. Invariant: the sequence of frames
+ * per direction has no gap; a frame is delivered only after all of it was checked.  Start reading
+ * at tcp_control_read(). */
 #include "transport/tcp/tcp_internal.h"
 
 #include <errno.h>
@@ -42,7 +42,7 @@ void tcp_control_end(struct tcp_peer *peer)
     peer->control.in = NULL;
 }
 
-/* Makes room behind the queued bytes; false: there is none. */
+/* Makes room after the queued bytes; false: there is none. */
 static bool queue_reserve(struct tcp_control *control, size_t n)
 {
     const size_t queued = control->out_end - control->out_begin;
@@ -65,25 +65,20 @@ static void queue_add(struct tcp_control *control, const void *bytes, size_t n)
 
 /* Head, tag and payload into the queue, for which there is room: the payload has to be copied for
  * encryption anyway. */
-static hvd_status_t send_sealed(struct tcp_peer *peer, const uint8_t *head, const void *bytes,
-                                size_t n)
+static hvd_status_t send_encrypted(struct tcp_peer *peer, const uint8_t *head, const void *bytes,
+                                   size_t n)
 {
     struct tcp_control *control = &peer->control;
     struct tcp_seal *seal = &control->conn.seal;
     uint8_t *tag = control->out + control->out_end + TCP_CONTROL_HEAD;
-    uint8_t *payload = tag + TCP_TAG_BYTES;
 
-    if (!tcp_seal_frame(seal, head, TCP_CONTROL_HEAD, bytes, n, payload, tag)) {
+    if (!tcp_seal_frame(seal, head, TCP_CONTROL_HEAD, bytes, n, tag + TCP_TAG_BYTES, tag)) {
         tcp_peer_fail(peer, HVD_ERR_LINK, "can't be sent to: libcrypto refused to seal a message");
         return peer->status;
     }
     seal->sent++;
     queue_add(control, head, TCP_CONTROL_HEAD);
-    control->out_end += TCP_TAG_BYTES;
-    if (seal->is_encrypting)
-        control->out_end += n;
-    else if (n > 0)
-        queue_add(control, bytes, n);
+    control->out_end += TCP_TAG_BYTES + n;
     tcp_control_write(peer);
     if (peer->status == HVD_OK && control->out_begin < control->out_end)
         tcp_conn_poll(&control->conn, true);
@@ -91,11 +86,12 @@ static hvd_status_t send_sealed(struct tcp_peer *peer, const uint8_t *head, cons
 }
 
 /* Sends what it can of head and payload and queues the rest, for which there is room. */
-static hvd_status_t send_or_queue(struct tcp_peer *peer, uint8_t *head, const void *bytes, size_t n)
+static hvd_status_t send_or_queue(struct tcp_peer *peer, uint8_t *head, size_t head_bytes,
+                                  const void *bytes, size_t n)
 {
     struct tcp_control *control = &peer->control;
     const struct os *os = peer->tcp->base.os;
-    struct iovec iov[2] = {{head, TCP_CONTROL_HEAD}, {(void *)(uintptr_t)bytes, n}};
+    struct iovec iov[2] = {{head, head_bytes}, {(void *)(uintptr_t)bytes, n}};
     size_t sent = 0;
 
     if (control->out_begin == control->out_end) {
@@ -105,17 +101,31 @@ static hvd_status_t send_or_queue(struct tcp_peer *peer, uint8_t *head, const vo
             return peer->status;
         sent = result > 0 ? (size_t)result : 0;
     }
-    if (sent == TCP_CONTROL_HEAD + n)
+    if (sent == head_bytes + n)
         return HVD_OK;
-    if (sent < TCP_CONTROL_HEAD) {
-        queue_add(control, head + sent, TCP_CONTROL_HEAD - sent);
-        sent = TCP_CONTROL_HEAD;
+    if (sent < head_bytes) {
+        queue_add(control, head + sent, head_bytes - sent);
+        sent = head_bytes;
     }
     if (n > 0)
-        queue_add(control, (const uint8_t *)bytes + (sent - TCP_CONTROL_HEAD),
-                  n - (sent - TCP_CONTROL_HEAD));
+        queue_add(control, (const uint8_t *)bytes + (sent - head_bytes), n - (sent - head_bytes));
     tcp_conn_poll(&control->conn, true);
     return HVD_OK;
+}
+
+/* With a tag the payload may stay where it is; with encryption it may not. */
+static hvd_status_t send_sealed(struct tcp_peer *peer, uint8_t *head, const void *bytes, size_t n)
+{
+    struct tcp_seal *seal = &peer->control.conn.seal;
+
+    if (seal->is_encrypting)
+        return send_encrypted(peer, head, bytes, n);
+    if (!tcp_seal_frame(seal, head, TCP_CONTROL_HEAD, bytes, n, NULL, head + TCP_CONTROL_HEAD)) {
+        tcp_peer_fail(peer, HVD_ERR_LINK, "can't be sent to: libcrypto refused to seal a message");
+        return peer->status;
+    }
+    seal->sent++;
+    return send_or_queue(peer, head, TCP_CONTROL_HEAD + TCP_TAG_BYTES, bytes, n);
 }
 
 hvd_status_t tcp_control_send(struct tcp_peer *peer, enum tcp_control_type type, const void *bytes,
@@ -124,8 +134,9 @@ hvd_status_t tcp_control_send(struct tcp_peer *peer, enum tcp_control_type type,
     struct tcp_control *control = &peer->control;
     const struct tcp_control_frame frame = {type, (uint32_t)n, peer->tcp->epoch,
                                             control->send_sequence};
-    const size_t bytes_total = TCP_CONTROL_HEAD + peer->tcp->tag_bytes + n;
-    uint8_t head[TCP_CONTROL_HEAD];
+    const uint32_t tag_bytes = peer->tcp->control_tag_bytes;
+    const size_t bytes_total = TCP_CONTROL_HEAD + tag_bytes + n;
+    uint8_t head[TCP_CONTROL_HEAD + TCP_TAG_BYTES];
 
     if (peer->status != HVD_OK)
         return peer->status;
@@ -136,12 +147,12 @@ hvd_status_t tcp_control_send(struct tcp_peer *peer, enum tcp_control_type type,
         if (!queue_reserve(control, bytes_total))
             return HVD_AGAIN;
     }
-    tcp_control_encode(&frame, peer->tcp->tag_bytes > 0 ? NULL : bytes, head);
+    tcp_control_encode(&frame, tag_bytes > 0 ? NULL : bytes, head);
     control->send_sequence++;
     control->sent_ns = peer->tcp->now_ns;
-    if (peer->tcp->tag_bytes > 0)
+    if (tag_bytes > 0)
         return send_sealed(peer, head, bytes, n);
-    return send_or_queue(peer, head, bytes, n);
+    return send_or_queue(peer, head, TCP_CONTROL_HEAD, bytes, n);
 }
 
 bool tcp_control_write(struct tcp_peer *peer)
@@ -174,27 +185,29 @@ static hvd_status_t open_frame(struct tcp_peer *peer, const struct tcp_control_f
 {
     struct tcp_seal *seal = &peer->control.conn.seal;
 
-    if (peer->tcp->tag_bytes == 0)
+    if (peer->tcp->control_tag_bytes == 0)
         return HVD_OK;
     tcp_open_begin(seal, bytes, TCP_CONTROL_HEAD);
     tcp_open_update(seal, bytes + TCP_CONTROL_HEAD + TCP_TAG_BYTES, frame->length);
     if (tcp_open_end(seal, bytes + TCP_CONTROL_HEAD))
         return HVD_OK;
-    return error_set(error, HVD_ERR_CORRUPT, "sent a message that is not authentic");
+    return error_set(error, HVD_ERR_CORRUPT,
+                     "sent a control frame that is not authentic: it was changed on the way");
 }
 
-/* Delivers one frame from `bytes`; its size, or 0 when there is no whole one or the link failed. */
+/* Delivers one frame from `bytes`; returns its size, or 0 if there is no complete one or the link
+ * failed. */
 static size_t deliver(struct tcp_peer *peer, uint8_t *bytes, size_t n)
 {
     struct tcp *tcp = peer->tcp;
-    const size_t payload_at = TCP_CONTROL_HEAD + tcp->tag_bytes;
+    const size_t payload_at = TCP_CONTROL_HEAD + tcp->control_tag_bytes;
     struct tcp_control_frame frame;
     struct error error;
     hvd_status_t status = HVD_OK;
 
     error_clear(&error);
-    status = tcp_control_decode(bytes, n, tcp->tag_bytes, tcp->epoch, peer->control.recv_sequence,
-                                &frame, &error);
+    status = tcp_control_decode(bytes, n, tcp->control_tag_bytes, tcp->epoch,
+                                peer->control.recv_sequence, &frame, &error);
     if (status == HVD_AGAIN)
         return 0;
     if (status == HVD_OK)

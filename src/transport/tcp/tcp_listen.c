@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tcp_listen.c - which addresses this rank offers, and the listening sockets on them.
  *
- * One socket per chosen address and one port for all of them; never a wildcard. What is chosen: the
- * loopback when all ranks are on one host, else what HOROVOD_INTERFACES names (interfaces or
- * addresses), else every interface that is up, the loopback last. Addresses that make no sense from
- * afar (bridges of containers) do no harm: peers try all of them and those lose.
- *
- * getifaddrs() is called here and nowhere else; the os table has no word for it.
+ * One socket per chosen address and one port for all of them; never a wildcard. The choice: the
+ * loopback when all ranks are on one machine, else the ones in HOROVOD_INTERFACES (interfaces or
+ * addresses), else every interface that is up, the loopback last. Addresses that are unreachable
+ * from other machines (bridges of containers) do no harm: peers try all of them and those lose.
  *
  * Thread: token holder.  Owner: struct tcp.  Start reading at tcp_listen(). */
 #include "transport/tcp/tcp_internal.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +18,7 @@
 
 #include "wire/address.h"
 
-#define BACKLOG    128
+#define BACKLOG    1024
 #define PORT_TRIES 16
 #define ITEM_MAX   64
 
@@ -112,25 +108,33 @@ static void add(struct chosen *chosen, const uint8_t address[16])
         memcpy(chosen->addresses[chosen->count++], address, 16);
 }
 
-/* Two passes, so that the loopback is the last resort and never crowds out a real address. */
-static void choose(const struct ifaddrs *all, const char *interfaces, bool is_single_host,
-                   struct chosen *ret)
-{
-    for (int pass = 0; pass < 2; pass++) {
-        for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
-            uint8_t address[16];
-            const bool is_loopback = (i->ifa_flags & IFF_LOOPBACK) != 0;
+struct choice {
+    const char *interfaces;
+    bool is_single_host, is_loopback_wanted;
+    struct chosen *chosen;
+};
 
-            if ((i->ifa_flags & IFF_UP) == 0 || is_loopback != (pass == 1) ||
-                !address_of(i->ifa_addr, address))
-                continue;
-            if (is_single_host
-                    ? !is_loopback
-                    : interfaces[0] != '\0' && !is_listed(interfaces, i->ifa_name, address))
-                continue;
-            add(ret, address);
-        }
-    }
+static void choose(void *arg, const char *name, const struct sockaddr *sa, bool is_loopback)
+{
+    const struct choice *c = arg;
+    uint8_t address[16];
+
+    if (is_loopback != c->is_loopback_wanted || !address_of(sa, address))
+        return;
+    if (c->is_single_host ? is_loopback
+                          : c->interfaces[0] == '\0' || is_listed(c->interfaces, name, address))
+        add(c->chosen, address);
+}
+
+/* Two passes, so that the loopback is the last resort and never crowds out a real address. */
+static int choose_all(const struct os *os, const char *interfaces, bool is_single_host,
+                      struct chosen *ret)
+{
+    struct choice c = {interfaces, is_single_host, false, ret};
+    int result = os->interfaces(os->ctx, choose, &c);
+
+    c.is_loopback_wanted = true;
+    return result < 0 ? result : os->interfaces(os->ctx, choose, &c);
 }
 
 unsigned tcp_sockaddr(const uint8_t address[16], uint16_t port, struct sockaddr_storage *ret)
@@ -184,15 +188,15 @@ static int listen_on(const struct os *os, const uint8_t address[16], uint16_t *p
 }
 
 /* Listens on all addresses with one port, 0: the kernel's choice for the first. An address that
- * can't be bound at all (it has just gone, or IPv6 is off) is left out; a port that is taken on one
- * of them is another try. */
+ * can't be bound at all (it has just been removed, or IPv6 is off) is left out; if the port is
+ * taken on one of them, the caller tries another. */
 static int listen_on_all(struct tcp *tcp, const struct chosen *chosen, uint16_t port,
-                         struct endpoint *ret_self)
+                         struct tcp_offer *ret)
 {
     const struct os *os = tcp->base.os;
     int last = -EADDRNOTAVAIL;
 
-    ret_self->address_count = 0;
+    ret->address_count = 0;
     for (int32_t i = 0; i < chosen->count; i++) {
         const int fd = listen_on(os, chosen->addresses[i], &port);
 
@@ -203,16 +207,16 @@ static int listen_on_all(struct tcp *tcp, const struct chosen *chosen, uint16_t 
             continue;
         }
         tcp->listeners[tcp->listener_count++] = (struct tcp_listener){TCP_TAG_LISTENER, fd};
-        memcpy(ret_self->addresses[ret_self->address_count++], chosen->addresses[i], 16);
+        memcpy(ret->addresses[ret->address_count++], chosen->addresses[i], 16);
     }
-    ret_self->tcp_port = port;
+    ret->port = port;
     return tcp->listener_count > 0 ? 0 : last;
 }
 
-/* Tries ports until one is free on every address: what the kernel gives, or all of the range from a
- * random one on (ranks of one host look for theirs at the same time). */
+/* Tries ports until one is free on every address: the kernel's choice, or all of the range from a
+ * random one on (ranks on one machine search at the same time). */
 static int listen_somewhere(struct tcp *tcp, const struct chosen *chosen, uint16_t first,
-                            uint16_t last, struct endpoint *ret_self)
+                            uint16_t last, struct tcp_offer *ret)
 {
     const struct os *os = tcp->base.os;
     const uint32_t count = (uint32_t)(last - first) + 1;
@@ -224,35 +228,32 @@ static int listen_somewhere(struct tcp *tcp, const struct chosen *chosen, uint16
         return result;
     result = -EADDRINUSE;
     for (uint32_t i = 0; i < tries && result == -EADDRINUSE; i++) {
+        uint32_t port = first == 0 ? 0 : first + (start % count + i) % count;
         tcp_listen_end(tcp);
-        result = listen_on_all(tcp, chosen,
-                               first == 0 ? 0 : (uint16_t)(first + (start % count + i) % count),
-                               ret_self);
+        result = listen_on_all(tcp, chosen, (uint16_t)port, ret);
     }
     return result;
 }
 
 hvd_status_t tcp_listen(struct tcp *tcp, const struct config *config, bool is_single_host,
-                        struct endpoint *ret_self, struct error *error)
+                        struct tcp_offer *ret, struct error *error)
 {
     const char *interfaces = config->interfaces;
-    struct ifaddrs *all = NULL;
     struct chosen chosen = {.count = 0};
     uint16_t first = 0, last = 0;
     int result = 0;
 
     if (port_range_parse(config->port_range, &first, &last, error) != HVD_OK)
         return HVD_ERR_CONFIG;
-    if (getifaddrs(&all) != 0)
-        return error_set_os(error, -errno, "can't list the network interfaces");
-    choose(all, interfaces, is_single_host, &chosen);
-    freeifaddrs(all);
+    result = choose_all(tcp->base.os, interfaces, is_single_host, &chosen);
+    if (result < 0)
+        return error_set_os(error, result, "can't list the network interfaces");
     if (chosen.count == 0)
         return error_set(error, HVD_ERR_CONFIG,
                          "no address to listen on: no interface that is up matches \"%s\" "
                          "(HOROVOD_INTERFACES or HOROVOD_GLOO_IFACE; interface names or addresses)",
                          interfaces);
-    result = listen_somewhere(tcp, &chosen, first, last, ret_self);
+    result = listen_somewhere(tcp, &chosen, first, last, ret);
     if (result == -EADDRINUSE && first != 0)
         return error_set(error, HVD_ERR_CONFIG,
                          "can't listen for other ranks: no port of HOROVOD_PORT_RANGE=%s is free",

@@ -7,43 +7,13 @@ import horovod.keras as hvd
 import keras
 import numpy as np
 import pytest
+from small_fit import BATCH, DATA, LABELS, SmallFit
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
-BATCH = 16
-DATA = np.random.RandomState(0).rand(256, 20).astype("float32")
-LABELS = (DATA.sum(1) > 10).astype("int32")
-LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+TASK = SmallFit(keras, RANK, SIZE)
+my_rows, make_model, fit, LOSS = TASK.my_rows, TASK.make_model, TASK.fit, TASK.loss
 IS_JAX = keras.backend.backend() == "jax"
-
-
-def my_rows(total=256):
-    """Rows such that all ranks' batches together are the batches of one process."""
-    return np.arange(total).reshape(-1, SIZE, BATCH)[:, RANK].reshape(-1)
-
-
-def make_model(seed, with_noise=False, width=16):
-    keras.utils.set_random_seed(seed)
-    layers = [keras.layers.Input((20,)), keras.layers.Dense(width, activation="relu")]
-    if with_noise:
-        layers += [keras.layers.Dropout(0.2), keras.layers.BatchNormalization()]
-    return keras.Sequential([*layers, keras.layers.Dense(2)])
-
-
-def fit(optimizer, seed=7, rows=None, batch=BATCH, callbacks=(), epochs=2, model=None, **options):
-    rows = my_rows() if rows is None else rows
-    model = model or make_model(seed)
-    model.compile(optimizer=optimizer, loss=LOSS, metrics=["accuracy"], **options)
-    history = model.fit(
-        DATA[rows],
-        LABELS[rows],
-        batch_size=batch,
-        epochs=epochs,
-        shuffle=False,
-        verbose=0,
-        callbacks=list(callbacks),
-    )
-    return model, history.history
 
 
 def assert_equal_on_all_ranks(variables):
@@ -55,19 +25,12 @@ def assert_equal_on_all_ranks(variables):
 
 @pytest.mark.parametrize("is_compiled", [False, True] if IS_JAX else [False])
 def test_fit_is_what_one_process_does(is_compiled):
-    model, history = fit(
-        hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)),
+    model = TASK.fit_like_alone(
+        hvd.DistributedOptimizer,
         callbacks=[hvd.callbacks.MetricAverageCallback()],
         jit_compile=is_compiled,
     )
-    alone, history_alone = fit(
-        keras.optimizers.SGD(0.1, momentum=0.9), rows=np.arange(256), batch=BATCH * SIZE
-    )
     assert_equal_on_all_ranks(model.weights)
-    assert np.allclose(history["loss"], history_alone["loss"], rtol=1e-4)
-    assert np.allclose(history["accuracy"], history_alone["accuracy"])
-    for weights, weights_alone in zip(model.get_weights(), alone.get_weights(), strict=True):
-        assert np.allclose(weights, weights_alone, atol=1e-4)
 
 
 NAMES = "SGD RMSprop Adam AdamW Adadelta Adagrad Adamax Adafactor Nadam Ftrl Lion Lamb Muon"
@@ -145,44 +108,19 @@ def test_local_layers():
 @pytest.mark.parametrize("is_outside", [False, True])
 def test_local_overflow_does_not_part_the_ranks(is_outside):
     """One rank's gradients are infinite once: all ranks skip that step together."""
-    scale, optimizer = keras.optimizers.LossScaleOptimizer, keras.optimizers.SGD(0.1)
-    if is_outside:
-        optimizer = hvd.DistributedOptimizer(scale(optimizer, initial_scale=4.0))
-    else:
-        optimizer = scale(hvd.DistributedOptimizer(optimizer), initial_scale=4.0)
-    model = make_model(7)
-    data = DATA[my_rows()].copy()
-    if RANK == 1:
-        data[BATCH : 2 * BATCH] = np.inf
-    model.compile(optimizer=optimizer, loss=LOSS)
-    model.fit(data, LABELS[my_rows()], batch_size=BATCH, epochs=1, shuffle=False, verbose=0)
+    scale = keras.optimizers.LossScaleOptimizer
+    model = TASK.fit_with_overflow(hvd.DistributedOptimizer, scale, is_outside)
     assert_equal_on_all_ranks(model.weights)
-    assert all(np.isfinite(weights).all() for weights in model.get_weights())
+
+
+def rate_of(model):
+    if IS_JAX:
+        model.jax_state_sync()
+    return float(model.optimizer.learning_rate.numpy())
 
 
 def test_warmup_and_schedule():
-    seen = []
-
-    class Watch(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if IS_JAX:
-                self.model.jax_state_sync()
-            seen.append(float(self.model.optimizer.learning_rate.numpy()))
-
-    steps = 256 // SIZE // BATCH
-    _, history = fit(
-        hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)),
-        callbacks=[
-            hvd.callbacks.LearningRateWarmupCallback(0.4, warmup_epochs=1, verbose=1),
-            hvd.callbacks.LearningRateScheduleCallback(0.4, 0.1, start_epoch=1),
-            Watch(),
-        ],
-        epochs=3,
-    )
-    expected = [0.4 / SIZE * ((b + 1) / steps * (SIZE - 1) + 1) for b in range(steps)]
-    assert np.allclose(seen[:steps], expected)
-    assert np.allclose(seen[steps:], [0.4] * steps + [0.04] * steps)
-    assert np.allclose(history["lr"], [0.4, 0.4, 0.04])
+    TASK.check_warmup_and_schedule(hvd.DistributedOptimizer, hvd.callbacks, rate_of)
 
 
 @pytest.fixture
@@ -213,26 +151,10 @@ def test_saved_model_comes_back_wrapped(folder):
 
 
 def test_elastic_state_and_callbacks():
-    model = make_model(RANK)
-    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), loss=LOSS)
-    model.fit(DATA[:BATCH], LABELS[:BATCH], verbose=0)
-    state = hvd.elastic.KerasState(model, batch=0, epoch=RANK)
-    state.sync()
-    assert state.epoch == 0
-    assert_equal_on_all_ranks(model.trainable_variables)
-    saved = model.get_weights()
-    callbacks = [
-        hvd.elastic.UpdateBatchStateCallback(state),
-        hvd.elastic.UpdateEpochStateCallback(state),
-    ]
-    model.fit(DATA[:64], LABELS[:64], batch_size=BATCH, epochs=1, verbose=0, callbacks=callbacks)
-    assert state.epoch == 1 and state.batch == 0
-    state.restore()
-    assert state.epoch == 0
-    for restored, weights in zip(model.get_weights(), saved, strict=True):
-        assert np.array_equal(restored, weights)
-    commit = hvd.elastic.CommitStateCallback(state, batches_per_commit=3)
-    model.fit(DATA[:64], LABELS[:64], batch_size=BATCH, verbose=0, callbacks=[commit])
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01))
+    state = TASK.check_elastic_state(
+        hvd.elastic, optimizer, np.arange(64), assert_equal_on_all_ranks
+    )
 
     @hvd.elastic.run
     def train(state):

@@ -14,6 +14,11 @@ def test_fit(run_ranks, backend):
     run_ranks("ranks_fit.py", 2, backend)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_reduced_once(run_ranks, backend):
+    run_ranks("ranks_once.py", 2, backend)
+
+
 def test_other_backends_are_refused():
     script = (
         "from horovod._keras.bridge import bridge_of\n"

@@ -17,9 +17,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 
-# Who runs us under nohup would have every launcher ignore it, too.
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
 
 def find_horovodrun():
     given = os.environ.get("HOROVODRUN")
@@ -54,7 +51,7 @@ class Runner:
         self.env["HVD_TEST_MARK"] = self.mark
         self.cwd = tmp_path
 
-    def __call__(self, *args, env=None, timeout=60, text=True, **kwargs):
+    def __call__(self, *args, env=None, timeout=240, text=True, **kwargs):
         return subprocess.run(
             [self.path, *map(str, args)],
             env={**self.env, **(env or {})},
@@ -90,14 +87,25 @@ class Runner:
                     found.append(int(entry.name))
         return found
 
-    def wait_gone(self, seconds=5):
+    def wait_gone(self, seconds=30):
+        """Processes that are left after so long; they would be there for minutes."""
         deadline = time.monotonic() + seconds
         while self.processes() and time.monotonic() < deadline:
             time.sleep(0.02)
         return self.processes()
 
+    def start_logged(self, *args, env=None):
+        """A launcher whose stderr goes to the file that is returned with it."""
+        path = self.cwd / f"stderr.{uuid.uuid4().hex}"
+        with path.open("w") as log:
+            return self.start(*args, env=env, stdout=subprocess.DEVNULL, stderr=log), path
 
-def wait_for(condition, seconds=20, what="condition"):
+    @staticmethod
+    def wait_for(condition, seconds=60, what="condition"):
+        wait_for(condition, seconds, what)
+
+
+def wait_for(condition, seconds=60, what="condition"):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"no {what} after {seconds} s"
@@ -108,7 +116,7 @@ def wait_for(condition, seconds=20, what="condition"):
 def run(horovodrun, tmp_path):
     runner = Runner(horovodrun, tmp_path)
     yield runner
-    left = runner.wait_gone(6)
+    left = runner.wait_gone()
     for pid in left:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)

@@ -141,7 +141,7 @@ def worker_env(result):
 
 def test_config_file(run, tmp_path):
     (tmp_path / "c.yaml").write_text(CONFIG)
-    result = run("-np", 1, "--config-file", "c.yaml")
+    result = run("-np", 1, "--config-file", "c.yaml", "env")
     env = worker_env(result)
     assert {name: env.get(name) for name in WANT} == WANT
     assert result.stderr == ""
@@ -151,7 +151,7 @@ def test_config_file(run, tmp_path):
 def test_command_line_wins(run, tmp_path, order):
     (tmp_path / "c.yaml").write_text(CONFIG)
     flags = [["--cycle-time-ms", "7"], ["--config-file", "c.yaml"]]
-    env = worker_env(run("-np", 1, *flags[order], *flags[1 - order], "--no-autotune"))
+    env = worker_env(run("-np", 1, *flags[order], *flags[1 - order], "--no-autotune", "env"))
     assert env["HOROVOD_CYCLE_TIME"] == "7.0"
     assert env["HOROVOD_CACHE_CAPACITY"] == "2048"
     assert env["HOROVOD_AUTOTUNE"] == "0"

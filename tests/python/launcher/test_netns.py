@@ -2,9 +2,13 @@
 """Two "hosts" as network namespaces: own addresses, differing interface names, and on both a bridge
 with the same address that leads nowhere, as docker0 does."""
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
@@ -68,8 +72,17 @@ def job(hosts, horovodrun, make_runner, tmp_path):
     runner = make_runner(horovodrun, tmp_path)
     runner.env.update(hosts.sshd.env())
 
+    def line(*args):
+        return ["ip", "netns", "exec", hosts.names[0], horovodrun, *map(str, args)]
+
+    def start(*args):
+        return subprocess.Popen(
+            line(*args), env=runner.env, cwd=tmp_path, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
     def call(*args, **kwargs):
-        command = ["ip", "netns", "exec", hosts.names[0], horovodrun, *map(str, args)]
+        command = line(*args)
         return subprocess.run(
             command, env=runner.env, cwd=tmp_path, capture_output=True, text=True, timeout=60,
             stdin=subprocess.DEVNULL, **kwargs,
@@ -77,6 +90,7 @@ def job(hosts, horovodrun, make_runner, tmp_path):
 
     call.where = f"{hosts.addresses[0]}:1,{hosts.addresses[1]}:1"
     call.options = hosts.sshd.options
+    call.start = start
     yield call
     assert runner.wait_gone(5) == []
 
@@ -153,3 +167,56 @@ def test_doctor_sees_that_large_packets_are_lost(job, hosts):
             ip("-n", name, "link", "set", interface, "mtu", "1500")
     assert result.returncode == 1, result.stdout + result.stderr
     assert "bulk data does not get through" in result.stdout
+
+
+def left_there(hosts, marks):
+    """Which of these words are on command lines of processes on the second host."""
+    pids = subprocess.run(
+        ["ip", "netns", "pids", hosts.names[1]], capture_output=True, text=True, check=True
+    )
+    found = []
+    for pid in pids.stdout.split():
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+            found += [mark for mark in marks if mark in words]
+    return sorted(found)
+
+
+def wait_until(condition, seconds, what):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not after {seconds} s"
+        time.sleep(0.05)
+
+
+def test_nothing_is_left_behind_a_cut(job, hosts):
+    """Cut at three moments of a job's life: long after the first ping, as soon as the ranks run,
+    and while the agent there waits for a host that never comes up."""
+    jobs = []
+
+    def begin(where, count, mark):
+        words = ("-np", count, "-H", where, *job.options, "sleep", mark)
+        jobs.append(job.start(*words))
+
+    nowhere = hosts.addresses[0].rsplit(".", 1)[0] + ".99"
+    try:
+        begin(job.where, 2, "1001")
+        wait_until(lambda: left_there(hosts, ["1001"]) == ["1001"], 20, "first job runs")
+        time.sleep(6)  # the launcher pings every 5 s
+        begin(f"{job.where},{nowhere}:1", 3, "1003")
+        wait_until(lambda: left_there(hosts, ["--agent"]) == ["--agent"] * 2, 20, "agent waits")
+        begin(job.where, 2, "1002")
+        wait_until(lambda: "1002" in left_there(hosts, ["1002"]), 20, "last job runs")
+        marks = ["--agent", "1001", "1002", "1003"]
+        assert left_there(hosts, marks) == ["--agent"] * 3 + ["1001", "1002"]
+        assert all(process.poll() is None for process in jobs)
+        ip("-n", hosts.names[0], "link", "set", "east0", "down")
+        wait_until(lambda: left_there(hosts, marks) == [], 35, "nothing is left there")
+        for process in jobs:  # and the near side has noticed, too
+            assert process.wait(45) != 0
+    finally:
+        ip("-n", hosts.names[0], "link", "set", "east0", "up")
+        for process in jobs:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+            process.communicate(timeout=30)

@@ -2,6 +2,7 @@
 """Ranks behind a real sshd: same job, same guarantees."""
 
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -61,7 +62,7 @@ def test_failure_there(remote, sshd):
 
 def start(remote, script):
     process = remote.start(*remote.flags, "sh", "-c", script)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not all((remote.cwd / f"up.{i}").exists() for i in range(4)):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.02)
@@ -78,7 +79,7 @@ def test_kill_9_of_the_launcher(remote):
 def test_ctrl_c(remote):
     process = start(remote, STUBBORN)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == 130
     assert remote.wait_gone(2) == []
 
@@ -92,7 +93,7 @@ def test_lost_connection(remote, sshd):
     ]
     assert len(ssh) == 1
     os.kill(ssh[0], signal.SIGKILL)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 1
     assert f"host {sshd.host}: the connection to its agent was lost" in err
     assert remote.wait_gone(10) == []
@@ -105,12 +106,16 @@ def test_wrong_key(remote, sshd, tmp_path):
     assert result.returncode == 1
     assert f"ssh not successful for host {sshd.host}" in result.stderr
     assert "Permission denied" in result.stderr
+    trial = f"ssh -o BatchMode=yes -p {sshd.port} -i {tmp_path}/other {sshd.host} true"
+    assert f"Try it by hand: {trial}" in result.stderr
+    assert "ssh-copy-id" in result.stderr
 
 
 def test_nobody_listens(remote, sshd):
     result = remote("-np", 1, "-H", f"{sshd.host}:1", "-p", 1, "true")
     assert result.returncode == 1
     assert "Connection refused" in result.stderr and "attempt 5 of 5" in result.stderr
+    assert "No sshd listens there" in result.stderr
 
 
 def test_changed_host_key_is_refused(remote, sshd):
@@ -139,7 +144,7 @@ def test_silent_host_is_named(remote, sshd, tmp_path):
             "-np", 2, "-H", f"localhost:1,{sshd.host}:1", "-p", port, "--start-timeout", 5, "true"
         )
     assert result.returncode == 1
-    assert f"waiting 3 s for {sshd.host}: ssh has not connected yet" in result.stderr
+    assert re.search(rf"waiting \d+ s for {sshd.host}: ssh has not connected yet", result.stderr)
     assert "not up after 5 s (--start-timeout)" in result.stderr
 
 

@@ -3,6 +3,7 @@
 
 import os
 import shlex
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ HOLD = "f=key.$HOROVOD_RANK; cat /proc/self/fd/$HOROVOD_KEY_FD > $f.part; mv $f.
 
 def keys_of(run, process, count):
     files = [run.cwd / f"key.{i}" for i in range(count)]
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not all(f.exists() for f in files):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.02)
@@ -122,7 +123,7 @@ def test_no_wildcard_listener(run, request, is_spread):
     ours = set().union(*(sockets_of(p) for p in run.processes()))
     addresses = {address for address, inode in listeners() if inode in ours}
     process.terminate()
-    process.communicate(timeout=20)
+    process.communicate(timeout=120)
     assert addresses == {"0100007F"}  # loopback, as all of these hosts are
 
 
@@ -135,7 +136,7 @@ def test_rendezvous_survives_strangers(run):
         "while ! test -e go; do sleep 0.05; done; echo fine"
     )
     process = run.start("-np", 1, "sh", "-c", script)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not (run.cwd / "port").exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -162,7 +163,7 @@ def test_rendezvous_survives_strangers(run):
         s.connect_ex(("127.0.0.1", port))
         idle.append(s)
     (run.cwd / "go").touch()
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=120)
     for s in idle:
         s.close()
     assert process.returncode == 0 and out == "[0]<stdout>:fine\n", err
@@ -187,8 +188,8 @@ def test_key_file_goes_when_the_launcher_is_killed(run):
     path = Path(process.stdout.readline().strip().split(":", 1)[1])
     assert path.exists()
     process.kill()
-    process.communicate(timeout=20)
-    deadline = time.monotonic() + 20
+    process.communicate(timeout=120)
+    deadline = time.monotonic() + 60
     while path.parent.exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -250,3 +251,96 @@ def test_port_range_that_is_none(run):
     result = run("-np", 1, "true", env={"HOROVOD_PORT_RANGE": "9-1"})
     assert result.returncode == 1
     assert "HOROVOD_PORT_RANGE=9-1 is no range of ports" in result.stderr
+
+
+# ---- another user of the machine ----
+
+OTHER_USER = 65534
+CROWD = r"""
+import os, socket, sys
+
+def is_closed(s):
+    try:
+        return s.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+def dial(name):
+    s = socket.socket(socket.AF_UNIX)
+    s.setblocking(False)
+    try:
+        s.connect("\0" + name)
+        os.write(mark, b"x")
+    except OSError:
+        pass  # the backlog is full, or the mark was seen long ago
+    return s
+
+is_flood, mark, user, held = sys.argv[1] == "flood", int(sys.argv[2]), int(sys.argv[3]), []
+os.setgid(user)
+os.setuid(user)
+while True:
+    with open("/proc/net/unix") as file:
+        names = {line.split()[-1][1:] for line in file if "@horovod-" in line}
+    for name in names:
+        for _ in range(200 if is_flood else 20):
+            held.append(dial(name))
+    keep = [] if is_flood else [s for s in held if not is_closed(s)][-800:]
+    for s in held:
+        if s not in keep:
+            s.close()
+    held = keep
+"""
+
+
+@pytest.fixture(params=["idle", "flood"])
+def crowd(request):
+    """A process of another user at every abstract socket of a job; gives a pipe: it is at work."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can act as a second user")
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    process = subprocess.Popen(
+        [sys.executable, "-c", CROWD, request.param, str(theirs), str(OTHER_USER)],
+        pass_fds=[theirs],
+    )
+    os.close(theirs)
+    yield ours
+    process.kill()
+    process.wait()
+    os.close(ours)
+
+
+def test_another_user_cannot_keep_a_job_from_starting(run, rank, crowd):
+    """Idle connections and floods, before and while the ranks meet, and while they work."""
+    script = f"for i in 1 2 3; do {rank} || exit 1; done; echo done"
+    result = run("-np", 4, "sh", "-c", script, timeout=300)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("done") == 4
+    os.set_blocking(crowd, False)
+    assert os.read(crowd, 1) == b"x"  # it did find the sockets
+
+
+def test_output_files_are_private(run, tmp_path):
+    result = run("-np", 1, "--output-filename", "out", "echo", "hello")
+    assert result.returncode == 0, result.stderr
+    for name in ("stdout", "stderr"):
+        assert (run.cwd / "out" / "rank.0" / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_planted_output_files_are_not_written(run, tmp_path):
+    """In a folder that others can write, somebody has put links where the output is to go."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can plant a link of another user")
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    folder = run.cwd / "out" / "rank.0"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    (folder / "stdout").symlink_to(victim)
+    os.lchown(folder / "stdout", OTHER_USER, OTHER_USER)
+    result = run("-np", 1, "--output-filename", "out", "echo", "hello")
+    assert result.returncode != 0
+    assert "a link or another user's file is not written to" in result.stderr
+    assert victim.read_text() == "precious"

@@ -147,6 +147,23 @@ def killed():
     say("no error")
 
 
+def stalls(late, caught):
+    """Rank `late` does not come until the others have caught the error of the stall check."""
+    hvd.init()
+    rank, size = hvd.rank(), hvd.size()
+    check_sum(range(size), "before")
+    while rank == int(late) and not os.path.exists(caught):
+        time.sleep(0.01)
+    try:
+        check_sum(range(size), "after")
+        say("no error")
+    except RuntimeError as error:
+        say("caught:", error)
+    open(caught, "w").close()
+    hvd.shutdown()
+    say("ok", rank, size)
+
+
 def leaves():
     """Rank 1 raises; the others must not wait for it for ever."""
     hvd.init()

@@ -74,6 +74,18 @@ def test_collectives_of_mpi(mpi):
     check_ok(mpirun(mpi, 3, "basics", 1, env={"HOROVOD_CPU_OPERATIONS": "MPI"}), 3)
 
 
+@pytest.mark.parametrize("late", [0, 2])
+@pytest.mark.parametrize("env", [{}, NO_SHM], ids=["shm", "mpi"])
+def test_caught_stall_ends_well(mpi, env, late, tmp_path):
+    """All ranks live, so MPI is finalized: mpirun has nothing to complain about."""
+    limits = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2"}
+    result = mpirun(mpi, 3, "stalls", late, tmp_path / "caught", env={**env, **limits})
+    check_ok(result, 3)
+    told = re.findall(r"^caught: .*", result.stdout, re.MULTILINE)
+    assert len(told) == 3, result.stdout
+    assert all(f"rank {late} " in line for line in told), told
+
+
 def test_both_planes_are_told(mpi):
     result = mpirun(mpi, 2, "numbers", env={"HOROVOD_CPU_OPERATIONS": "gloo"})
     check_ok(result, 2)

@@ -8,11 +8,11 @@ plain horovodrun, bit for bit.
 import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from launching import run_apart
 
 TRAIN = Path(__file__).resolve().parent.parent / "slurm" / "train.py"
 PYTHON = sys.executable
@@ -28,18 +28,8 @@ def one_host(size):
     return [(r, size, r, size, 0, 1) for r in range(size)]
 
 
-def launch(*command, env=None, timeout=100, check=True):
-    done = subprocess.run(
-        [str(part) for part in command],
-        env={**os.environ, **(env or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
-    if check:
-        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return done
+def launch(*command, env=None, **options):
+    return run_apart(command, {**os.environ, **(env or {})}, **options)
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,10 @@
 """The modules of horovod.runner that other programs import: names, texts and behaviour."""
 
 import importlib
+import inspect
 import io
 import itertools
+import os
 import subprocess
 import sys
 import threading
@@ -71,6 +73,15 @@ NAMES = {
     "http.http_client": "read_data_from_kvstore put_data_into_kvstore",
     "elastic.constants": "RESET_LIMIT_EXCEEDED_MESSAGE",
     "elastic.settings": "ElasticSettings",
+    "elastic.discovery": "HostState DiscoveredHosts HostManager HostDiscovery HostDiscoveryScript "
+    "FixedHosts DEFAULT_COOLDOWN_LOWER_LIMIT_SECONDS DEFAULT_COOLDOWN_UPPER_LIMIT_SECONDS",
+    "elastic.driver": "ElasticDriver Results ResultsRecorder DISCOVER_HOSTS_FREQUENCY_SECS "
+    "ELASTIC_TIMEOUT_SECS",
+    "elastic.registration": "WorkerStateRegistry READY SUCCESS FAILURE",
+    "elastic.rendezvous": "create_rendezvous_handler GET_RANK_AND_SIZE PUT_WORKER_ADDRESSES",
+    "elastic.worker": "HostUpdateResult HostsUpdatedRequest WorkerNotificationManager "
+    "WorkerNotificationService WorkerNotificationClient HOROVOD_GLOO_RENDEZVOUS_ADDR "
+    "HOROVOD_GLOO_RENDEZVOUS_PORT HOROVOD_GLOO_IFACE HOROVOD_HOSTNAME HOROVOD_LOCAL_RANK",
 }
 
 
@@ -253,7 +264,7 @@ def test_shell_tree_ends_with_the_event(tmp_path, monkeypatch):
     script = f"(trap '' TERM; sh -c 'echo $$ > {mark}; trap \"\" TERM; while :; do sleep 1; done')"
     assert safe_shell_exec.execute(script, events=[event]) == 137
     pid = int(mark.read_text())
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while Path(f"/proc/{pid}").exists() and not safe_shell_exec._is_over(pid):
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -276,14 +287,14 @@ def test_shell_tree_ends_with_its_caller(tmp_path):
         f"safe_shell_exec.execute('echo $$ > {mark}; sleep 300')\n"
     )
     caller = subprocess.Popen([sys.executable, script])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not mark.exists() or not mark.read_text().strip():
         assert time.monotonic() < deadline
         time.sleep(0.02)
     caller.kill()
     caller.wait()
     pid = int(mark.read_text())
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not safe_shell_exec._is_over(pid):
         assert time.monotonic() < deadline, "the command survived its caller"
         time.sleep(0.02)
@@ -377,10 +388,10 @@ def expected(asked, gloo, mpi, lsf, jsrun):
 
 def test_module_is_the_native_launcher():
     command = [sys.executable, "-m", "horovod.runner.launch"]
-    done = subprocess.run([*command, "-v"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*command, "-v"], capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == horovod.__version__
     done = subprocess.run(
-        [*command, "-np", "1", "sh", "-c", "exit 3"], capture_output=True, timeout=60
+        [*command, "-np", "1", "sh", "-c", "exit 3"], capture_output=True, timeout=300
     )
     assert done.returncode == 3
 
@@ -465,7 +476,7 @@ def test_gloo_run(capsys):
     assert "[0]<stdout>:place 0 2" in out and "[1]<stdout>:place 1 2" in out
     with pytest.raises(RuntimeError, match="Process name: 0\nExit code: 3"):
         gloo_run.gloo_run(
-            plan, None, None, None, ["sh", "-c", "[ $HOROVOD_RANK = 0 ] && exit 3; sleep 60"]
+            plan, None, None, None, ["sh", "-c", "[ $HOROVOD_RANK = 0 ] && exit 3; sleep 600"]
         )
 
 
@@ -486,7 +497,7 @@ def test_launch_gloo(capsys):
     assert "[0]<stdout>:place 0 2" in out and "[1]<stdout>:place 1 2" in out
     with pytest.raises(RuntimeError, match="Process name: 1\nExit code: 4"):
         gloo_run.launch_gloo(
-            ["sh", "-c", "[ $HOROVOD_RANK = 1 ] && exit 4; sleep 60"],
+            ["sh", "-c", "[ $HOROVOD_RANK = 1 ] && exit 4; sleep 600"],
             exec_command,
             plan,
             None,
@@ -521,7 +532,7 @@ def test_launcher_of_somebody_else(tmp_path):
         "server.stop()\n"
         "assert codes == [0, 0] and 'HOROVOD_KEY' not in os.environ, codes\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split("\n"))[1:] == ["place 0 2", "place 1 2"]
 
@@ -531,21 +542,36 @@ def test_rendezvous_listens_on_the_way_to_other_hosts():
     port = server.start()
     try:
         server.init([hosts.SlotInfo("127.0.0.9", 0, 0, 0, 1, 1, 1)])
-        assert server._listens == {"127.0.0.1"} or network.route_to("127.0.0.9") in server._listens
+        listens = server._server.listens
+        assert listens == {"127.0.0.1"} or network.route_to("127.0.0.9") in listens
         assert port > 0 and len(server.key) == 32
     finally:
         server.stop()
 
 
-def test_absent_names_say_why():
-    for module in ("common.service.driver_service", "common.service.task_service", "task_fn"):
-        loaded = importlib.import_module(f"horovod.runner.{module}")
-        with pytest.raises(ImportError, match="native program"):
-            _ = loaded.BasicTaskService
-    with pytest.raises(ImportError, match="does not exist"):
-        _ = importlib.import_module("horovod.runner.driver.driver_service").RunDriverService
-    with pytest.raises(NotImplementedError, match="--min-np"):
-        gloo_run.gloo_run_elastic(None, None, None, None)
+ABSENT = [
+    ("common.service.driver_service", "BasicDriverService", "native program"),
+    ("common.service.task_service", "BasicTaskService", "native program"),
+    ("task.task_service", "HorovodRunTaskService", "native program"),
+    ("task_fn", "_task_fn", "native program"),
+    ("driver.driver_service", "HorovodRunDriverService", "does not exist"),
+]
+
+
+@pytest.mark.parametrize("module, name, reason", ABSENT)
+def test_absent_names_say_why(module, name, reason):
+    loaded = importlib.import_module(f"horovod.runner.{module}")
+    assert not hasattr(loaded, name)
+    assert getattr(loaded, name, 7) == 7
+    with pytest.raises(AttributeError, match=reason):
+        getattr(loaded, name)
+    with pytest.raises(AttributeError, match=reason):
+        eval(f"loaded.{name}")
+    with pytest.raises(ImportError, match=reason):
+        exec(f"from horovod.runner.{module} import {name}")
+    with pytest.raises(ImportError, match=reason):
+        exec(f"import os; from horovod.runner.{module} import __name__, {name} as other")
+    inspect.getmembers(loaded)  # asks for names that modules may have, or not
 
 
 def test_interfaces_of_a_job():
@@ -557,3 +583,39 @@ def test_interfaces_of_a_job():
     assert driver_service.get_common_interfaces(plan, ["a", "b"]) == {"eth7"}
     with pytest.raises(ValueError, match="eth7"):
         driver_service.get_local_interfaces(plan)
+
+
+def test_names_that_clients_import():
+    from horovod.runner import _HorovodArgs
+    from horovod.runner.elastic.worker import HOROVOD_GLOO_RENDEZVOUS_PORT, HOROVOD_LOCAL_RANK
+    from horovod.runner.gloo_run import get_host_assignments, parse_hosts
+
+    assert HOROVOD_GLOO_RENDEZVOUS_PORT == "HOROVOD_GLOO_RENDEZVOUS_PORT"
+    assert HOROVOD_LOCAL_RANK == "HOROVOD_LOCAL_RANK"
+    slots = get_host_assignments(parse_hosts("a:1,b:2"), 3)
+    assert [(slot.hostname, slot.rank) for slot in slots] == [("a", 0), ("b", 1), ("b", 2)]
+    options, parsed = _HorovodArgs(), launch.parse_args(["-np", "1", "true"])
+    assert set(vars(parsed)) <= set(vars(options))
+    for name, value in vars(parsed).items():
+        assert name == "command" or getattr(options, name) == value, name
+    assert options.cycle_time_ms is None and options.cache_capacity is None
+
+
+def test_options_run_a_command_and_a_function(tmp_path):
+    from horovod.runner import _HorovodArgs
+
+    options = _HorovodArgs()
+    options.num_proc = 2
+    options.use_gloo = True
+    options.command = [sys.executable, "-c", WRITE_RANK.format(str(tmp_path))]
+    launch._run(options)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+    options = _HorovodArgs()
+    options.num_proc = 2
+    options.use_gloo = True
+    options.cycle_time_ms = 2.5
+    options.run_func = lambda: (os.environ["HOROVOD_RANK"], os.environ["HOROVOD_CYCLE_TIME"])
+    assert launch._run(options) == [("0", "2.5"), ("1", "2.5")]
+
+
+WRITE_RANK = "import os, pathlib; pathlib.Path({!r}, os.environ['HOROVOD_RANK']).touch()"

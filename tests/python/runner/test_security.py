@@ -6,11 +6,14 @@ Both send a pickle to a server of the job without any proof; unpickled, it would
 
 import ast
 import base64
+import contextlib
 import http.client
 import http.server
+import io
 import os
 import pickle
 import socket
+import sys
 import threading
 import time
 from pathlib import Path
@@ -18,9 +21,9 @@ from pathlib import Path
 import cloudpickle
 import horovod
 import pytest
-from horovod.runner.common.util import network, secret
-from horovod.runner.http import http_client, http_server
-from horovod.runner.http.authority import NONCE, SIGNATURE, TIME, sign_request
+from horovod.runner import gloo_run
+from horovod.runner.common.util import network, secret, settings
+from horovod.runner.http import http_client, store
 from horovod.runner.http.http_server import KVStoreServer, RendezvousServer
 
 PACKAGE = Path(horovod.__file__).resolve().parent
@@ -94,57 +97,89 @@ def test_rendezvous_does_not_even_speak_http(canary):
 
 
 @pytest.mark.parametrize("key", [None, bytes(32)])
-def test_kvstore_holds_bytes_and_never_reads_them(key, kvstore, canary):
+def test_kvstore_does_not_speak_http_either(key, kvstore, canary):
     server, port = kvstore(key)
     for path in PATHS:
         for body in payloads(canary):
-            assert send(port, "PUT", path, body)[0] == (200 if key is None else 403)
-    assert server.get("runfunc", "func") == (payloads(canary)[-1] if key is None else None)
+            with pytest.raises((OSError, http.client.HTTPException)):
+                send(port, "PUT", path, body)
+    assert server.get("runfunc", "func") is None
 
 
 # ---- CVE-2026-31234: a poisoned store, and a worker that unpickles what it finds ----
 
 
-def test_no_object_is_read_without_a_key(kvstore, canary):
-    _, port = kvstore()
-    for body in payloads(canary):
-        assert send(port, "PUT", "/runfunc/func", body)[0] == 200
-        with pytest.raises(PermissionError, match="needs a key"):
-            http_client.read_data_from_kvstore("127.0.0.1", port, "runfunc", "func")
+def test_nothing_is_read_without_a_key(kvstore, monkeypatch):
+    server, port = kvstore()
+    assert server.put("runfunc", "func", b"x") is True
+    monkeypatch.delenv("HOROVOD_KEY")
+    with pytest.raises(PermissionError, match="needs a key"):
+        http_client.read_data_from_kvstore("127.0.0.1", port, "runfunc", "func")
+    with pytest.raises(PermissionError, match="needs a key"):
+        http_client.put_data_into_kvstore("127.0.0.1", port, "runfunc", "func", 1)
 
 
-def test_answers_of_an_impostor_are_refused(canary):
-    """Whoever answers in the store's place, or in between, cannot make the sum."""
+def test_answers_of_an_impostor_are_refused(canary, monkeypatch):
+    """Whoever answers in the store's place, or in between, cannot prove the key."""
+    monkeypatch.setattr(store, "OPEN_TIMEOUT_S", 1)
     body = payloads(canary)[0]
+    impostor = socket.create_server(("127.0.0.1", 0))
 
-    class Impostor(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header(SIGNATURE, self.headers[SIGNATURE])  # a reflection
-            self.end_headers()
-            self.wfile.write(body)
+    def answer():
+        while True:
+            try:
+                connection, _ = impostor.accept()
+            except OSError:
+                return
+            with connection, contextlib.suppress(OSError):
+                hello = connection.recv(128)
+                connection.sendall(hello + body)  # a reflection, and a pickle
+                connection.recv(1 << 16)
 
-        def log_message(self, *args):
-            pass
-
-    server = http.server.HTTPServer(("127.0.0.1", 0), Impostor)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    with pytest.raises(PermissionError, match="not made with our key"):
+    threading.Thread(target=answer, daemon=True).start()
+    with pytest.raises(PermissionError, match="not ours"):
         http_client.read_data_from_kvstore(
-            "127.0.0.1", server.server_address[1], "runfunc", "func", secret=os.urandom(32)
+            "127.0.0.1", impostor.getsockname()[1], "runfunc", "func", secret=os.urandom(32)
         )
-    server.shutdown()
-    server.server_close()
+    impostor.shutdown(socket.SHUT_RDWR)
+    impostor.close()
+
+
+def family():
+    """This process and all that descend from it."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                stat = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                parents[int(entry.name)] = int(stat[1])
+    found, size = {os.getpid()}, 0
+    while len(found) > size:
+        size = len(found)
+        found |= {pid for pid, parent in parents.items() if parent in found}
+    return found
+
+
+def sockets_of(pids):
+    """Inodes of the sockets that processes hold."""
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for link in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    target = os.readlink(link)
+                    if target.startswith("socket:["):
+                        found.add(target[8:-1])
+    return found
 
 
 def listening_ports():
-    """Ports on which anything listens on this machine."""
-    found = {}
+    """Ports on which we or our children listen."""
+    found, ours = {}, sockets_of(family())
     for name in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(name).read_text().splitlines()[1:]:
             words = line.split()
-            if words[3] == "0A":
+            if words[3] == "0A" and words[9] in ours:
                 address, _, port = words[1].partition(":")
                 found[int(port, 16)] = address
     return found
@@ -152,13 +187,16 @@ def listening_ports():
 
 def test_running_job_cannot_be_poisoned(canary, tmp_path):
     """All ports that a job of horovod.run() opens, with all the payloads, while it runs."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert server.getsockname()[1] in listening_ports()
     before = listening_ports()
-    up = tmp_path / "up"
+    up, go = tmp_path / "up", tmp_path / "go"
     results = []
 
     def call():
         up.touch()
-        time.sleep(2)
+        while not go.exists():
+            time.sleep(0.01)
         return "untouched"
 
     thread = threading.Thread(target=lambda: results.append(horovod.run(call, num_proc=1)))
@@ -174,67 +212,123 @@ def test_running_job_cannot_be_poisoned(canary, tmp_path):
                     send(port, "PUT", path, body)
                 except (OSError, http.client.HTTPException):
                     continue
-    thread.join(30)
+    go.touch()
+    thread.join(60)
     assert results == [["untouched"]]
 
 
-# ---- the store over HTTP ----
+# ---- the store ----
 
 
-def test_objects_with_a_key(kvstore):
+def test_objects_with_a_key(kvstore, monkeypatch):
     key = os.urandom(32)
     _, port = kvstore(key)
     http_client.put_data_into_kvstore("127.0.0.1", port, "s", "k", {"a": [1, 2]}, secret=key)
     answer = http_client.read_data_from_kvstore("127.0.0.1", port, "s", "k", secret=key)
     assert answer == {"a": [1, 2]}
+    assert http_client.read_data_from_kvstore("127.0.0.1", port, "s", "k") == answer  # HOROVOD_KEY
     with pytest.raises(KeyError):
         http_client.read_data_from_kvstore("127.0.0.1", port, "s", "other", secret=key)
+    monkeypatch.setattr(store, "OPEN_TIMEOUT_S", 1)
     with pytest.raises(PermissionError):
         http_client.read_data_from_kvstore("127.0.0.1", port, "s", "k", secret=os.urandom(32))
 
 
-def test_replay_and_changes_are_refused(kvstore):
+def test_bounds(kvstore, monkeypatch):
+    server, port = kvstore()
+    assert server.get("s", "k") is None
+    assert server.put("s", "k", b"v") is True
+    assert server.get("s", "k") == b"v"
+    monkeypatch.setattr(store, "VALUE_MAX", 8)
+    monkeypatch.setattr(http_client, "VALUE_MAX", 8)
+    with pytest.raises(ValueError, match="are allowed"):
+        http_client.put_bytes_into_kvstore("127.0.0.1", port, "s", "k", b"123456789")
+    assert server.get("s", "k") == b"v"
+    server.shutdown_server()
+    assert "HOROVOD_KEY" not in os.environ
+    server.shutdown_server()  # once more does no harm
+
+
+def test_key_of_the_environment_is_given_back(kvstore, monkeypatch):
+    given = os.urandom(32).hex()
+    monkeypatch.setenv("HOROVOD_KEY", given)
+    server, port = kvstore()
+    other, _ = kvstore(os.urandom(32))
+    http_client.put_bytes_into_kvstore("127.0.0.1", port, "s", "k", b"v", bytes.fromhex(given))
+    other.shutdown_server()
+    assert os.environ["HOROVOD_KEY"] == given
+    server.shutdown_server()
+    assert os.environ["HOROVOD_KEY"] == given
+
+
+class Tape:
+    """A relay that records what a client sends."""
+
+    def __init__(self, port):
+        self.recorded = b""
+        self._target = port
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self):
+        client, _ = self._server.accept()
+        server = socket.create_connection(("127.0.0.1", self._target))
+
+        def back():
+            while data := server.recv(1 << 16):
+                client.sendall(data)
+
+        threading.Thread(target=back, daemon=True).start()
+        while data := client.recv(1 << 16):
+            self.recorded += data
+            server.sendall(data)
+        server.close()
+        self._server.close()
+
+
+def test_store_cannot_be_replayed(kvstore):
     key = os.urandom(32)
     server, port = kvstore(key)
-    headers, _ = sign_request(key, "PUT", "/s/k", b"one")
-    assert send(port, "PUT", "/s/k", b"two", headers)[0] == 403
-    assert send(port, "PUT", "/s/j", b"one", headers)[0] == 403
-    assert send(port, "PUT", "/s/k", b"one", headers)[0] == 200
-    assert send(port, "PUT", "/s/k", b"one", headers)[0] == 403  # the same once more
-    old, _ = sign_request(key, "PUT", "/s/k", b"old")
-    old[TIME] = str(int(old[TIME]) - 10000)
-    assert send(port, "PUT", "/s/k", b"old", old)[0] == 403
-    fresh, _ = sign_request(key, "GET", "/s/k", b"")
-    fresh[NONCE] = "00" * 16
-    assert send(port, "GET", "/s/k", b"", fresh)[0] == 403
-    assert server.get("s", "k") == b"one"
+    tape = Tape(port)
+    http_client.put_bytes_into_kvstore("127.0.0.1", tape.port, "s", "k", b"one", secret=key)
+    assert server.put("s", "k", b"two")
+    assert len(tape.recorded) > 256
+    with socket.create_connection(("127.0.0.1", port)) as again:
+        again.sendall(tape.recorded)
+        again.settimeout(20)
+        try:
+            while again.recv(1 << 16):
+                pass
+        except ConnectionResetError:
+            pass
+    assert server.get("s", "k") == b"two"
 
 
-def test_protocol_and_bounds(kvstore, monkeypatch):
-    server, port = kvstore()
-    assert send(port, "GET", "/s/k") == (404, b"")
-    assert send(port, "PUT", "/s/k", b"v")[0] == 200
-    assert send(port, "GET", "/s/k") == (200, b"v")
-    for path in ("/", "/s", "/s/", "//k", "/s/k/x", "/" + "s" * 600 + "/k"):
-        assert send(port, "GET", path)[0] == 400
-    assert send(port, "POST", "/s/k", b"v")[0] == 501
-    assert send(port, "HEAD", "/")[0] == 501
-    assert send(port, "PUT", "/s/k", b"", {"Content-Length": "999999999999"})[0] == 413
-    assert send(port, "PUT", "/s/k", b"", {"Content-Length": "-1"})[0] == 400
-    monkeypatch.setattr(http_server, "ENTRIES_MAX", 1)
-    assert send(port, "PUT", "/s/other", b"v")[0] == 413
-    monkeypatch.setattr(http_server, "TOTAL_MAX", 8)
-    assert send(port, "PUT", "/s/k", b"123456789")[0] == 413
-    assert server.get("s", "k") == b"v"
+def resident_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_slow_sender_is_dropped_and_others_are_served(kvstore, monkeypatch):
-    monkeypatch.setattr(http_server.KVStoreHandler, "timeout", 0.2)
-    _, port = kvstore()
-    with socket.create_connection(("127.0.0.1", port)) as slow:
-        slow.sendall(b"PUT /s/k HTTP/1.0\r\nContent-Length: 100\r\n\r\nabc")
-        assert send(port, "GET", "/s/k")[0] == 404
-        assert b" 408 " in slow.makefile("rb").readline()
+def test_a_stranger_cannot_fill_our_memory(kvstore, echo):
+    """Sixteen of them, each with a body that it announces to be 64 MiB."""
+    service, _ = echo
+    ports = [kvstore(os.urandom(32))[1], service.get_port()]
+    head = b"PUT /s/k HTTP/1.0\r\nContent-Length: 67108864\r\n\r\n"
+    before, connections = resident_bytes(), []
+    for port in ports * 8:
+        connection = socket.create_connection(("127.0.0.1", port))
+        connections.append(connection)
+        connection.settimeout(0.2)
+        try:
+            connection.sendall(head)
+            for _ in range(16):
+                connection.sendall(bytes(1 << 20))
+        except OSError:
+            pass  # refused before it had sent it all
+    grown = resident_bytes() - before
+    for connection in connections:
+        connection.close()
+    assert grown < 64 << 20
 
 
 @pytest.mark.parametrize("address", ["", "0.0.0.0", "::"])
@@ -279,31 +373,172 @@ def test_remote_call_with_another_key_or_name(echo):
 
 
 def record(service, key):
-    """What a genuine client sends for a Ping, byte by byte."""
+    """What a genuine client sends for a Ping, byte by byte, and what it is answered."""
     pair = next(iter(service.addresses().values()))[0]
     with socket.create_connection(pair) as connection:
-        nonce = connection.recv(network.NONCE_BYTES, socket.MSG_WAITALL)
-        sent = []
+        own = bytes(network.NONCE_BYTES)
+        first = connection.recv(network.NONCE_BYTES, socket.MSG_WAITALL)
+        sent = [own]
 
         class Tape:
-            def write(self, data):
-                sent.append(data)
+            write = sent.append
 
             def flush(self):
                 pass
 
-        network.Wire(key).write(network.PingRequest(), Tape(), network.REQUEST, nonce)
+        network.Wire(key).write(network.PingRequest(), Tape(), network.REQUEST, first + own)
         connection.sendall(b"".join(sent))
-        assert connection.recv(1)
-    return pair, b"".join(sent)
+        answer = connection.makefile("rb").read()
+        assert answer
+    return pair, b"".join(sent), first + answer
 
 
 def test_remote_call_cannot_be_replayed(echo):
-    pair, tape = record(*echo)
+    pair, tape, _ = record(*echo)
     with socket.create_connection(pair) as connection:
         connection.recv(network.NONCE_BYTES, socket.MSG_WAITALL)
         connection.sendall(tape)
         assert connection.makefile("rb").read() == b""
+
+
+def test_answer_cannot_be_replayed(echo):
+    """Whoever recorded a call plays the server: nonce, answer and all, as they were."""
+    service, key = echo
+    _, _, answer = record(service, key)
+    impostor = socket.create_server(("127.0.0.1", 0))
+
+    def play():
+        while True:
+            try:
+                connection, _ = impostor.accept()
+            except OSError:
+                return
+            with connection:
+                connection.sendall(answer)
+                while connection.recv(4096):
+                    pass
+
+    threading.Thread(target=play, daemon=True).start()
+    pairs = {"lo": [("127.0.0.1", impostor.getsockname()[1])]}
+    with pytest.raises(network.NoValidAddressesFound):
+        network.BasicClient("echo", pairs, key, 0, attempts=1)
+    impostor.shutdown(socket.SHUT_RDWR)
+    impostor.close()
+
+
+class Speaker(network.BasicService):
+    def _handle(self, req, client_address):
+        if isinstance(req, list):
+            return network.AckStreamResponse(), io.StringIO("wörd " * 4000)
+        return super()._handle(req, client_address)
+
+
+class Meddler(threading.Thread):
+    """A relay that changes or cuts what comes back after the nonce."""
+
+    def __init__(self, port, change):
+        super().__init__(daemon=True)
+        self._target, self._change = port, change
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+
+    def run(self):
+        client, _ = self._server.accept()
+        server = socket.create_connection(("127.0.0.1", self._target))
+
+        def forth():
+            while data := client.recv(1 << 16):
+                server.sendall(data)
+
+        threading.Thread(target=forth, daemon=True).start()
+        back = server.makefile("rb")
+        client.sendall(back.read(network.NONCE_BYTES))
+        client.sendall(self._change(back.read()))
+        client.shutdown(socket.SHUT_WR)
+        self._server.close()
+
+
+CHANGES = {
+    "honest": lambda b: b,
+    "changed": lambda b: b[:1000] + b[1000:5000].replace(b"w", b"x") + b[5000:],
+    "cut": lambda b: b[:9000],
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_stream_is_authentic(name):
+    key = secret.make_secret_key()
+    service = Speaker("speaker", key)
+    client = network.BasicClient("speaker", service.addresses(), key, 0)
+    relay = Meddler(service.get_port(), CHANGES[name])
+    relay.start()
+    heard, pair = io.StringIO(), ("127.0.0.1", relay.port)
+    if name == "honest":
+        client._call(pair, [], 20, heard)
+        assert heard.getvalue() == "wörd " * 4000
+    else:
+        with pytest.raises((ConnectionError, EOFError)):
+            client._call(pair, [], 20, heard)
+        assert "x" not in heard.getvalue()
+    service.shutdown()
+
+
+def test_strangers_do_not_keep_a_client_out(echo):
+    service, key = echo
+    client = network.BasicClient("echo", service.addresses(), key, 0)
+    pair = next(iter(service.addresses().values()))[0]
+    idle = [socket.create_connection(pair) for _ in range(2 * network.STRANGERS_MAX)]
+    for i in range(5):
+        assert client._send([i]) == [i]
+    for connection in idle:
+        connection.close()
+
+
+# ---- launch_gloo ----
+
+
+def test_launch_gloo_puts_no_environment_on_a_command_line(tmp_path):
+    """Neither on the line that exec_command is given nor on that of any process."""
+    mark = f"token-{os.urandom(8).hex()}"
+    plan = settings.Settings(hosts="localhost:2", num_proc=2)
+    env = {**os.environ, "SECRET_TOKEN": mark, "ODD": "a b'c\n\"$x"}
+    lines, seen = [], []
+    inner = gloo_run._exec_command_fn(plan)
+
+    def exec_command(line, slot, events):
+        lines.append(line)
+        return inner(line, slot, events)
+
+    script = (
+        "import os, pathlib; r = os.environ['HOROVOD_RANK']; t = os.environ['SECRET_TOKEN'];"
+        f"p = pathlib.Path({str(tmp_path)!r});"
+        "(p / r).write_text(t + os.environ['ODD']);"
+        "c = [f.read_bytes() for f in pathlib.Path('/proc').glob('[0-9]*/cmdline')];"
+        "(p / f'{r}.leak').write_text(str(sum(t.encode() in x for x in c)))"
+    )
+    command = [sys.executable, "-c", script]
+    gloo_run.launch_gloo(command, exec_command, plan, None, env, "127.0.0.1")
+    for rank in range(2):
+        assert (tmp_path / str(rank)).read_text() == mark + env["ODD"]
+        seen.append((tmp_path / f"{rank}.leak").read_text())
+    assert seen == ["0", "0"]
+    assert len(lines) == 2
+    assert not any(mark in line or "SECRET_TOKEN=" in line for line in lines)
+
+
+def test_output_files_of_launch_gloo_are_private(tmp_path):
+    (tmp_path / "rank.1").mkdir()
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    plan = settings.Settings(hosts="localhost:2", num_proc=2, output_filename=str(tmp_path))
+    exec_command = gloo_run._exec_command_fn(plan)
+    gloo_run.launch_gloo(["echo", "hello"], exec_command, plan, None, {}, "127.0.0.1")
+    assert (tmp_path / "rank.0" / "stdout").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "rank.1" / "stdout").unlink()
+    (tmp_path / "rank.1" / "stdout").symlink_to(victim)
+    with pytest.raises(RuntimeError):
+        gloo_run.launch_gloo(["echo", "hello"], exec_command, plan, None, {}, "127.0.0.1")
+    assert victim.read_text() == "precious"
 
 
 def test_remote_call_never_unpickles_a_stranger(echo, canary):
@@ -311,8 +546,9 @@ def test_remote_call_never_unpickles_a_stranger(echo, canary):
     pair = next(iter(service.addresses().values()))[0]
     for body in payloads(canary):
         with socket.create_connection(pair) as connection:
-            nonce = connection.recv(network.NONCE_BYTES, socket.MSG_WAITALL)
-            tape = []
+            own = os.urandom(network.NONCE_BYTES)
+            nonce = connection.recv(network.NONCE_BYTES, socket.MSG_WAITALL) + own
+            tape = [own]
 
             class Tape:
                 write = tape.append
@@ -331,9 +567,11 @@ def test_remote_call_never_unpickles_a_stranger(echo, canary):
 
 # ---- the code itself ----
 
-# Where a pickle may be read: after a sum was checked, or from a folder that is ours alone.
+# Where a pickle may be read: after a sum was checked, from the store, which only holders of the job
+# key can write to, or from a folder that is ours alone.
 ALLOWED = {
     "runner/api.py": 2,
+    "runner/elastic/driver.py": 1,
     "runner/run_task.py": 2,
     "runner/common/util/network.py": 1,
     "runner/common/util/codec.py": 1,

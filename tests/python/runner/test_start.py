@@ -62,7 +62,7 @@ def start(program, ranks):
         )
         for variables in ranks
     ]
-    results = [process.communicate(timeout=100) for process in processes]
+    results = [process.communicate(timeout=300) for process in processes]
     for process, (_, err) in zip(processes, results, strict=True):
         assert process.returncode == 0, err
     return places("".join(out for out, _ in results))
@@ -82,7 +82,7 @@ def test_mpirun(mpirun, wrapper, program, home):
         [mpirun, *options, "-np", "3", *wrapper, sys.executable, program],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert places(done.stdout) == twice(*[(r, 3, r, 3, 0, 1) for r in range(3)])
@@ -133,7 +133,7 @@ def test_what_a_killed_job_left_is_no_hindrance(program, home, tmp_path):
         env={**os.environ, **torch_rank(1, 2, 2), "HOROVOD_GLOO_TIMEOUT_SECONDS": "1"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     names = [w for w in probe.stderr.split('"') if w.startswith(f"{home}/key-")]
     assert probe.returncode != 0 and names, probe.stderr[-2000:]
@@ -150,7 +150,7 @@ def test_rank_zero_that_never_comes(program, home):
         env={**os.environ, **torch_rank(1, 2, 2), "HOROVOD_GLOO_TIMEOUT_SECONDS": "1"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode != 0
     assert "rank 0 has not been heard of" in done.stderr and str(home) in done.stderr
@@ -163,7 +163,7 @@ def test_no_key_from_a_launcher_of_ours(program, home):
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode != 0 and "HOROVOD_KEY_FILE" in done.stderr
 

@@ -19,6 +19,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from launching import run_apart
 
 NEEDED = ("munged", "munge", "slurmctld", "slurmd", "srun", "sbatch", "setpriv")
 SBIN = f"{os.environ['PATH']}:/usr/sbin:/sbin"
@@ -193,19 +194,8 @@ class Slurm:
 
     # ---- what tests use ----
 
-    def __call__(self, *command, env=None, timeout=100, check=True, **kwargs):
-        done = subprocess.run(
-            [str(part) for part in command],
-            env={**self.env, **(env or {})},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            **kwargs,
-        )
-        if check:
-            assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-        return done
+    def __call__(self, *command, env=None, **options):
+        return run_apart(command, {**self.env, **(env or {})}, **options)
 
     def begin(self, *command, env=None, **kwargs):
         return subprocess.Popen(

@@ -45,6 +45,13 @@ def test_srun_on_two_nodes(slurm, way):
     assert stat.S_IMODE(keys.stat().st_mode) == 0o700
 
 
+def test_torch_distributed(slurm):
+    """init_process_group("horovod") finds rank, size and the others by srun alone."""
+    program = HERE.parent / "torch_distributed" / "program.py"
+    done = slurm("srun", *EVEN, PYTHON, "-W", "ignore", program, "again")
+    assert done.stdout.count("ended well") == 4, done.stdout
+
+
 def test_the_key_is_in_no_command_line_and_no_environment(slurm, tmp_path):
     """While ranks wait for one that is late, all that Slurm and we have said is looked through."""
     script = tmp_path / "late.sh"

@@ -6,47 +6,19 @@ stops, and the launcher ends the others. Without TensorFlow the whole folder is 
 """
 
 import importlib.util
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import launching
 import pytest
+from launching import TENSORFLOW, clean_environment, job
 
 HERE = Path(__file__).resolve().parent
-DEADLINE_S = 280
+sys.path.append(str(HERE))  # modules that the files of ranks share
 
 if importlib.util.find_spec("tensorflow") is None:
     collect_ignore_glob = ["*"]
-
-
-def find_launcher():
-    beside = Path(sys.executable).parent / "horovodrun"
-    found = str(beside) if beside.exists() else shutil.which("horovodrun")
-    if found is None:
-        pytest.fail("horovodrun is not installed beside this Python, nor in PATH")
-    return found
-
-
-def clean_environment(env=None):
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("HOROVOD_")}
-    environment.update({"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"})
-    environment.update({"OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1", **(env or {})})
-    return environment
-
-
-def launch(ranks, *command, env=None, deadline_s=DEADLINE_S):
-    """Run a command on some ranks; returns the finished process with its output as text."""
-    return subprocess.run(
-        [find_launcher(), "-np", str(ranks), *(str(part) for part in command)],
-        env=clean_environment(env),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=deadline_s,
-        check=False,
-    )
 
 
 @pytest.fixture
@@ -54,16 +26,18 @@ def run_ranks():
     """run_ranks(file, ranks, env) runs a module of tests on so many ranks; all must pass."""
 
     def run(name, ranks, env=None):
-        options = ["-q", "-x", "--no-header", "-p", "no:cacheprovider", "-o", "timeout=120"]
-        result = launch(ranks, sys.executable, "-m", "pytest", *options, HERE / name, env=env)
-        assert result.returncode == 0, f"{name} on {ranks} ranks:\n{result.stdout[-12000:]}"
+        launching.run_module(HERE / name, ranks, {**TENSORFLOW, **(env or {})})
 
     return run
 
 
 @pytest.fixture(scope="session")
 def launch_ranks():
-    """launch_ranks(ranks, command...) as launch() above."""
+    """launch_ranks(ranks, command...) runs a command on so many ranks; gives its process."""
+
+    def launch(ranks, *command, env=None, **options):
+        return launching.launch(ranks, *command, env={**TENSORFLOW, **(env or {})}, **options)
+
     return launch
 
 
@@ -74,8 +48,8 @@ def start_ranks():
 
     def start(ranks, *command):
         process = subprocess.Popen(
-            [find_launcher(), "-np", str(ranks), *(str(part) for part in command)],
-            env=clean_environment(),
+            job(ranks, *command),
+            env=clean_environment(TENSORFLOW),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -94,15 +68,8 @@ def run_alone():
 
     def run(script, *arguments):
         blocker = "import sys; sys.modules['horovod'] = None\n"
-        result = subprocess.run(
-            [sys.executable, "-c", blocker + script, *map(str, arguments)],
-            env=clean_environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
+        command = [sys.executable, "-c", blocker + script, *map(str, arguments)]
+        result = launching.run(command, TENSORFLOW)
         assert result.returncode == 0, result.stdout[-8000:]
         return result.stdout
 

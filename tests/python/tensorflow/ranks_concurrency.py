@@ -93,18 +93,19 @@ def test_branches():
 
 
 def test_threads_of_python():
-    """Eager ops of several threads share their name and wait for each other."""
+    """Eager ops of several threads, side by side under names of their own."""
     hvd.barrier()
     errors = []
 
-    def work():
+    def work(i):
         try:
             for _ in range(20):
-                assert np.allclose(hvd.allreduce(tf.ones([4]), op=hvd.Sum), SIZE)
+                result = hvd.allreduce(tf.fill([4], float(i)), op=hvd.Sum, name=f"eager{i}")
+                assert np.allclose(result, i * SIZE)
         except Exception as error:  # noqa: BLE001
             errors.append(error)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

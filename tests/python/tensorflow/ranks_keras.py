@@ -9,68 +9,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from horovod.tensorflow.util import tf_variable
+from same import assert_equal_on_all_ranks, rate_of
+from small_fit import BATCH, DATA, LABELS
+from tf_task import IS_KERAS_3, RANK, SIZE, TASK, keras
 
-keras = tf.keras
-hvd.init()
-RANK, SIZE = hvd.rank(), hvd.size()
-IS_KERAS_3 = hasattr(keras.optimizers.SGD, "stateless_apply")
-
-BATCH = 16
-DATA = np.random.RandomState(0).rand(256, 20).astype("float32")
-LABELS = (DATA.sum(1) > 10).astype("int32")
-LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-
-def my_rows(total=256):
-    """Rows such that all ranks' batches together are the batches of one process."""
-    return np.arange(total).reshape(-1, SIZE, BATCH)[:, RANK].reshape(-1)
-
-
-def make_model(seed, with_noise=False):
-    keras.utils.set_random_seed(seed)
-    layers = [keras.layers.Input((20,)), keras.layers.Dense(16, activation="relu")]
-    if with_noise:
-        layers += [keras.layers.Dropout(0.2), keras.layers.BatchNormalization()]
-    return keras.Sequential([*layers, keras.layers.Dense(2)])
-
-
-def fit(optimizer, seed=7, rows=None, batch=BATCH, callbacks=(), epochs=2, model=None, **options):
-    rows = my_rows() if rows is None else rows
-    with_noise = options.pop("with_noise", False)
-    model = model or make_model(seed, with_noise)
-    model.compile(optimizer=optimizer, loss=LOSS, metrics=["accuracy"], **options)
-    history = model.fit(
-        DATA[rows],
-        LABELS[rows],
-        batch_size=batch,
-        epochs=epochs,
-        shuffle=False,
-        verbose=0,
-        callbacks=list(callbacks),
-    )
-    return model, history.history
-
-
-def assert_equal_on_all_ranks(variables):
-    for variable in variables:
-        value = tf.reshape(tf.convert_to_tensor(tf_variable(variable)), [1, -1])
-        gathered = hvd.allgather(value).numpy()
-        assert (gathered == gathered[0]).all(), variable
+my_rows, make_model, fit, LOSS = TASK.my_rows, TASK.make_model, TASK.fit, TASK.loss
 
 
 def test_fit_is_what_one_process_does():
-    model, history = fit(
-        hvd_keras.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)),
-        callbacks=[hvd_keras.callbacks.MetricAverageCallback()],
-    )
-    alone, history_alone = fit(
-        keras.optimizers.SGD(0.1, momentum=0.9), rows=np.arange(256), batch=BATCH * SIZE
+    model = TASK.fit_like_alone(
+        hvd_keras.DistributedOptimizer, callbacks=[hvd_keras.callbacks.MetricAverageCallback()]
     )
     assert_equal_on_all_ranks(model.variables)
-    assert np.allclose(history["loss"], history_alone["loss"], rtol=1e-4)
-    assert np.allclose(history["accuracy"], history_alone["accuracy"])
-    for weights, weights_alone in zip(model.get_weights(), alone.get_weights(), strict=True):
-        assert np.allclose(weights, weights_alone, atol=1e-4)
 
 
 NAMES = "SGD RMSprop Adam AdamW Adadelta Adagrad Adamax Adafactor Nadam Ftrl Lion Lamb Muon"
@@ -190,19 +140,8 @@ def test_local_overflow_does_not_part_the_ranks(is_outside):
         scale = keras.optimizers.LossScaleOptimizer
     else:
         scale = keras.mixed_precision.LossScaleOptimizer
-    optimizer = keras.optimizers.SGD(0.1)
-    if is_outside:
-        optimizer = hvd_keras.DistributedOptimizer(scale(optimizer, initial_scale=4.0))
-    else:
-        optimizer = scale(hvd_keras.DistributedOptimizer(optimizer), initial_scale=4.0)
-    model = make_model(7)
-    data = DATA[my_rows()].copy()
-    if RANK == 1:
-        data[BATCH : 2 * BATCH] = np.inf
-    model.compile(optimizer=optimizer, loss=LOSS)
-    model.fit(data, LABELS[my_rows()], batch_size=BATCH, epochs=1, shuffle=False, verbose=0)
+    model = TASK.fit_with_overflow(hvd_keras.DistributedOptimizer, scale, is_outside)
     assert_equal_on_all_ranks(model.variables)
-    assert all(np.isfinite(weights).all() for weights in model.get_weights())
 
 
 def test_mixed_precision():
@@ -214,31 +153,8 @@ def test_mixed_precision():
     assert_equal_on_all_ranks(model.variables)
 
 
-def rate_of(model):
-    return float(np.asarray(tf_variable(model.optimizer.learning_rate)))
-
-
 def test_warmup_and_schedule():
-    seen = []
-
-    class Watch(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            seen.append(rate_of(self.model))
-
-    steps = 256 // SIZE // BATCH
-    model, history = fit(
-        hvd_keras.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)),
-        callbacks=[
-            hvd_keras.callbacks.LearningRateWarmupCallback(0.4, warmup_epochs=1, verbose=1),
-            hvd_keras.callbacks.LearningRateScheduleCallback(0.4, 0.1, start_epoch=1),
-            Watch(),
-        ],
-        epochs=3,
-    )
-    expected = [0.4 / SIZE * ((b + 1) / steps * (SIZE - 1) + 1) for b in range(steps)]
-    assert np.allclose(seen[:steps], expected)
-    assert np.allclose(seen[steps:], [0.4] * steps + [0.04] * steps)
-    assert np.allclose(history["lr"], [0.4, 0.4, 0.04])
+    TASK.check_warmup_and_schedule(hvd_keras.DistributedOptimizer, hvd_keras.callbacks, rate_of)
     with pytest.raises(ValueError, match="initial_lr"):
         hvd_keras.callbacks.LearningRateScheduleCallback(None, 1.0)
 
@@ -299,37 +215,8 @@ def test_sync_batch_normalization_in_a_model():
 
 
 def test_elastic_state_and_callbacks():
-    model = make_model(RANK)
-    model.compile(optimizer=hvd_keras.DistributedOptimizer(keras.optimizers.Adam(0.01)), loss=LOSS)
-    model.fit(DATA[:BATCH], LABELS[:BATCH], verbose=0)
-    state = hvd_keras.elastic.KerasState(model, batch=0, epoch=RANK)
-    state.sync()
-    assert state.epoch == 0
-    assert_equal_on_all_ranks(model.trainable_variables)
-    saved = model.get_weights()
-    model.fit(
-        DATA[my_rows()],
-        LABELS[my_rows()],
-        batch_size=BATCH,
-        epochs=1,
-        verbose=0,
-        callbacks=[
-            hvd_keras.elastic.UpdateBatchStateCallback(state),
-            hvd_keras.elastic.UpdateEpochStateCallback(state),
-        ],
-    )
-    assert state.epoch == 1 and state.batch == 0
-    state.restore()
-    assert state.epoch == 0
-    for restored, weights in zip(model.get_weights(), saved, strict=True):
-        assert np.array_equal(restored, weights)
-    model.fit(
-        DATA[my_rows()],
-        LABELS[my_rows()],
-        batch_size=BATCH,
-        verbose=0,
-        callbacks=[hvd_keras.elastic.CommitStateCallback(state, batches_per_commit=3)],
-    )
+    optimizer = hvd_keras.DistributedOptimizer(keras.optimizers.Adam(0.01))
+    TASK.check_elastic_state(hvd_keras.elastic, optimizer, my_rows(), assert_equal_on_all_ranks)
 
 
 def test_values():

@@ -140,3 +140,22 @@ def test_state(graph):
 def test_eager_aggregation_is_refused():
     with tf.Graph().as_default(), pytest.raises(ValueError, match="must be > 0"):
         hvd.LocalGradientAggregationHelper(0, None, False, False, 0, "")
+
+
+@pytest.mark.parametrize("is_v2", [False, True])
+def test_iterations_of_a_loop_do_not_mix(is_v2):
+    was_v2 = tf.control_flow_v2_enabled()
+    (tf.enable_control_flow_v2 if is_v2 else tf.disable_control_flow_v2)()
+    try:
+        with tf.Graph().as_default(), tf.Session() as session:
+            x = tf.range(1.0, 17.0)
+            y = tf.map_fn(
+                lambda e: hvd.allreduce(e * (RANK + 1.0), op=hvd.Sum, name="element"),
+                x,
+                parallel_iterations=8,
+            )
+            for _ in range(10):
+                found = session.run(y)
+                assert np.allclose(found, np.arange(1.0, 17.0) * SIZE * (SIZE + 1) / 2), found
+    finally:
+        (tf.enable_control_flow_v2 if was_v2 else tf.disable_control_flow_v2)()

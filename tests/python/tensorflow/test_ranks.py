@@ -6,62 +6,40 @@ import importlib.util
 import pytest
 
 FALLBACK = {"HOROVOD_TENSORFLOW_FALLBACK": "1"}
+LEGACY = {"TF_USE_LEGACY_KERAS": "1"}
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_ops(run_ranks, ranks):
-    run_ranks("ranks_ops.py", ranks)
+# Modules that need nothing but ranks: on so many.
+PLAIN = {
+    "ops": [1, 2, 3],
+    "contract": [2, 3],
+    "gradients": [2],
+    "errors": [2],
+    "concurrency": [2],
+    "same_op": [2, 3],
+    "v1": [2],
+    "xla": [2],
+    "keras": [2],
+    "keras_state": [2],
+    "reduced_once": [2, 3],
+    "fit_once": [2],
+    "keras_contract": [2],
+    "process_sets": [3],
+    "elastic": [2],
+}
 
 
-def test_ops_without_native_ones(run_ranks):
-    run_ranks("ranks_ops.py", 2, FALLBACK)
+@pytest.mark.parametrize("name, ranks", [(n, ranks) for n, all in PLAIN.items() for ranks in all])
+def test_plain(run_ranks, name, ranks):
+    run_ranks(f"ranks_{name}.py", ranks)
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_contract(run_ranks, ranks):
-    run_ranks("ranks_contract.py", ranks)
-
-
-def test_gradients(run_ranks):
-    run_ranks("ranks_gradients.py", 2)
-
-
-def test_gradients_without_native_ops(run_ranks):
-    run_ranks("ranks_gradients.py", 2, FALLBACK)
-
-
-def test_errors(run_ranks):
-    run_ranks("ranks_errors.py", 2)
-
-
-def test_many_at_once(run_ranks):
-    run_ranks("ranks_concurrency.py", 2)
-
-
-def test_graphs_of_tensorflow_1(run_ranks):
-    run_ranks("ranks_v1.py", 2)
-
-
-def test_compiled_by_xla(run_ranks):
-    run_ranks("ranks_xla.py", 2)
-
-
-def test_keras(run_ranks):
-    run_ranks("ranks_keras.py", 2)
-
-
-def test_keras_contract(run_ranks):
-    run_ranks("ranks_keras_contract.py", 2)
+@pytest.mark.parametrize("name", ["ops", "gradients", "same_op"])
+def test_without_native_ops(run_ranks, name):
+    run_ranks(f"ranks_{name}.py", 2, FALLBACK)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tf_keras") is None, reason="no tf_keras")
-def test_legacy_keras(run_ranks):
-    run_ranks("ranks_keras.py", 2, {"TF_USE_LEGACY_KERAS": "1"})
-
-
-def test_process_sets(run_ranks):
-    run_ranks("ranks_process_sets.py", 3)
-
-
-def test_elastic_states(run_ranks):
-    run_ranks("ranks_elastic.py", 2)
+@pytest.mark.parametrize("name", ["keras", "fit_once"])
+def test_legacy_keras(run_ranks, name):
+    run_ranks(f"ranks_{name}.py", 2, LEGACY)

@@ -44,6 +44,39 @@ def test_torch_state():
     state.commit()
 
 
+def saved_tensors(state):
+    """What the state keeps of the model and of the optimizer's momenta."""
+    model = state._handlers["model"]._saved_model_state
+    optimizer = state._handlers["optimizer"]._saved_optimizer_state
+    momenta = [entry["momentum_buffer"] for entry in optimizer["state"].values()]
+    return [*model.values(), *momenta]
+
+
+def test_saving_again_uses_the_same_memory():
+    model, optimizer = make()
+    state = TorchState(model=model, optimizer=optimizer)
+
+    def step():
+        optimizer.zero_grad()
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+
+    step()
+    state.save()
+    places = [tensor.data_ptr() for tensor in saved_tensors(state)]
+    step()
+    state.save()
+    assert [tensor.data_ptr() for tensor in saved_tensors(state)] == places
+    kept = [tensor.clone() for tensor in saved_tensors(state)]
+    # Training goes on in memory of its own, also after it was set back.
+    for _ in range(2):
+        step()
+        assert all(map(torch.equal, saved_tensors(state), kept))
+        state.restore()
+        assert model.weight.grad is None
+        assert all(map(torch.equal, model.state_dict().values(), kept))
+
+
 def test_other_names_and_nothing():
     model, _ = make()
     state = TorchState(student=model, teacher=nn.Linear(1, 1), step=3)
@@ -86,6 +119,32 @@ def test_sampler():
     shuffled.record_batch(1, 4)
     state.restore()
     assert shuffled.processed_num == 4 * SIZE
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("total", [0, 1, 2, 3, 7, 10])
+def test_sampler_shares_are_equal_however_few_samples_are_left(total, shuffle):
+    for processed in range(total + 2):
+        sampler = ElasticSampler(list(range(total)), shuffle=shuffle)
+        sampler.load_state_dict({"epoch": 3, "processed_num": processed})
+        left = sampler.remaining_indices
+        assert len(left) == max(total - processed, 0)
+        mine = list(sampler)
+        assert sampler.indices == mine
+        assert len(sampler) == len(mine) == -(-len(left) // SIZE) == sampler.num_samples
+        shares = hvd.allgather_object(mine)
+        assert {len(share) for share in shares} == {len(sampler)}
+        dealt = [share[i] for i in range(len(sampler)) for share in shares]
+        assert dealt == (left * (SIZE + 1))[: len(dealt)]
+
+
+def test_sampler_indices_are_the_share_at_any_time():
+    sampler = ElasticSampler(list(range(9)), shuffle=False)
+    assert sampler.indices == (list(range(9)) * 2)[RANK : sampler.total_size : SIZE]
+    sampler.record_batch(0, 1)
+    sampler.reset()
+    assert sampler.indices == list(sampler)
+    assert sampler.indices[0] == SIZE + RANK
 
 
 def test_object_state_and_messages():

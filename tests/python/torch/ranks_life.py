@@ -3,8 +3,10 @@
 
 import json
 import os
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import horovod.torch as hvd
 import pytest
@@ -117,23 +119,22 @@ def test_threads():
 def test_gil_is_free_while_waiting():
     if hvd.size() == 1:
         pytest.skip("nobody to wait for")
-    ticks = 0
-    done = threading.Event()
-
-    def count():
-        nonlocal ticks
-        while not done.is_set():
-            ticks += 1
-            time.sleep(0.01)
-
-    thread = threading.Thread(target=count)
-    thread.start()
-    if hvd.rank() == 0:
-        time.sleep(0.5)
-    hvd.allreduce(torch.ones(1), name="late")
-    done.set()
-    thread.join()
-    assert ticks >= 10
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(hvd.broadcast_object(folder, 0))
+        hvd.barrier()
+        threads = []
+        if hvd.rank() == 0:  # comes when the others have shown that they run while they wait
+            others = [folder / str(rank) for rank in range(1, hvd.size())]
+            while not all(path.exists() for path in others):
+                time.sleep(0.01)
+        else:
+            touch = (folder / str(hvd.rank())).touch
+            threads = [threading.Timer(0.2, touch)]
+            threads[0].start()
+        hvd.allreduce(torch.ones(1), name="late")
+        for thread in threads:
+            thread.join()
+        hvd.barrier()
 
 
 def test_statistics():
@@ -142,6 +143,20 @@ def test_statistics():
     after = native.stats()
     assert after["ops_completed"] > before["ops_completed"]
     assert after["bytes_reduced"] >= before["bytes_reduced"] + 12
+
+
+def test_snapshot():
+    works("seen")
+    look = hvd.snapshot()
+    assert (look["version"], look["rank"], look["size"]) == (1, hvd.rank(), hvd.size())
+    assert look["state"] == "running" and look["pid"] == os.getpid()
+    assert look["counters"]["ops_completed"] > 0
+    assert [link["rank"] for link in look["links"]] == [
+        rank for rank in range(hvd.size()) if rank != hvd.rank()
+    ]
+    done = [e for e in look["events"] if e["event"] == "done" and e["name"].endswith("seen")]
+    assert len(done) == 1
+    hvd.barrier()
 
 
 def test_timeline_must_be_armed():
@@ -185,9 +200,9 @@ def test_keyboard_interrupt_leaves_a_wait():
     handle = None
     if hvd.rank() == 0:
         timer = threading.Timer(0.3, _thread.interrupt_main)
-        timer.start()
         handle = hvd.allreduce_async(torch.ones(1), name="interrupted")
         with pytest.raises(KeyboardInterrupt):
+            timer.start()
             hvd.synchronize(handle)
             time.sleep(10)
         timer.join()

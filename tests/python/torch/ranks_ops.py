@@ -409,6 +409,32 @@ def test_alltoall_gradient():
     torch.testing.assert_close(x.grad[SIZE:], torch.zeros(SIZE, 2))
 
 
+@pytest.mark.parametrize("to", sorted({0, SIZE - 1}))
+def test_alltoall_gradient_where_a_rank_received_nothing(to):
+    """Everybody sends all to one rank: the others' gradients are empty, with odd strides."""
+    splits = [2 if r == to else 0 for r in range(SIZE)]
+    x = torch.ones(2, 3, requires_grad=True)
+    y, received = hvd.alltoall(x, splits)
+    assert y.shape == (2 * SIZE if to == RANK else 0, 3)
+    assert received.tolist() == ([2] * SIZE if to == RANK else [0] * SIZE)
+    (y * 5).sum().backward()
+    torch.testing.assert_close(x.grad, torch.full((2, 3), 5.0))
+    x.grad = None
+    y, _ = hvd.alltoall(x, splits)
+    y.sum().backward()  # the gradient is one element, expanded
+    torch.testing.assert_close(x.grad, torch.ones(2, 3))
+
+
+def test_tensors_without_elements_have_no_strides():
+    odd = torch.ones(1).expand(0, 3)
+    assert odd.stride() == (0, 0) or odd.stride() == (1, 0)
+    same(hvd.allgather(odd), torch.empty(0, 3))
+    same(hvd.allreduce(odd, op=hvd.Sum), torch.empty(0, 3))
+    same(hvd.broadcast(odd, 0), torch.empty(0, 3))
+    same(hvd.alltoall(odd), torch.empty(0, 3))
+    same(hvd.grouped_allreduce([odd, torch.ones(2)])[0], torch.empty(0, 3))
+
+
 @pytest.mark.parametrize("op", [hvd.Sum, hvd.Average])
 def test_reducescatter_gradient(op):
     x = leaf(2 * SIZE + 1)
@@ -481,3 +507,53 @@ def test_every_form_mixed_in_flight():
             assert result.view(SIZE, -1)[:, 0].tolist() == list(range(SIZE))
         else:
             assert result.eq(expected).all()
+
+
+def test_a_scale_of_zero_is_zero():
+    x = torch.full((3,), RANK + 1.0)
+    for factors in ({"prescale_factor": 0.0}, {"postscale_factor": 0.0}):
+        same(hvd.allreduce(x, op=hvd.Sum, name="zero", **factors), torch.zeros(3))
+        same(hvd.reducescatter(x.repeat(SIZE), op=hvd.Sum, **factors), torch.zeros(3))
+        first, _ = hvd.grouped_allreduce([x, x], op=hvd.Average, **factors)
+        same(first, torch.zeros(3))
+
+
+# ---- the functions of the extension module ----
+
+
+def test_names_of_the_extension():
+    from horovod.torch import mpi_lib_v2 as lib
+
+    assert hvd.mpi_ops.mpi_lib is lib and hvd.mpi_lib_v2 is lib
+    x = torch.full((2, 2), RANK + 1.0)
+    factory = hvd.mpi_ops._allreduce_function_factory
+    function = hvd.mpi_ops._check_function(factory, x)
+    assert function == "horovod_torch_allreduce_async_torch_FloatTensor"
+    out = torch.zeros(2, 2)
+    handle = getattr(lib, function)(x, out, 1, b"lib.sum", hvd.Sum, 1.0, 1.0, 0)
+    lib.horovod_torch_wait_and_clear(handle)
+    same(out, torch.full((2, 2), SIZE * (SIZE + 1) / 2))
+    handle = getattr(lib, function)(x, out, SIZE, b"lib.mean", hvd.Sum, 1.0, 1.0, 0)
+    while not lib.horovod_torch_poll(handle):
+        pass
+    lib.horovod_torch_wait_and_clear(handle)
+    same(out, torch.full((2, 2), (SIZE + 1) / 2))
+    gathered = torch.zeros(0)
+    handle = lib.horovod_torch_allgather_async_torch_FloatTensor(x, gathered, b"lib.gather", 0)
+    lib.horovod_torch_wait_and_clear(handle)
+    same(gathered, torch.cat([torch.full((2, 2), r + 1.0) for r in range(SIZE)]))
+    sent = torch.full((SIZE,), RANK, dtype=torch.int64)
+    got, splits = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int32)
+    handle = lib.horovod_torch_alltoall_async_torch_LongTensor(
+        sent, torch.ones(SIZE, dtype=torch.int32), got, splits, b"lib.to.all", 0
+    )
+    lib.horovod_torch_wait_and_clear(handle)
+    assert got.tolist() == list(range(SIZE)) and splits.tolist() == [1] * SIZE
+    lib.horovod_torch_wait_and_clear(lib.horovod_torch_barrier(0))
+    last = torch.tensor(-1, dtype=torch.int)
+    lib.horovod_torch_wait_and_clear(lib.horovod_torch_join(last, -1))
+    assert 0 <= last.item() < SIZE
+    with pytest.raises(ValueError, match="torch.ComplexFloatTensor is not supported"):
+        hvd.mpi_ops._check_function(factory, torch.ones(1, dtype=torch.complex64))
+    with pytest.raises(ValueError, match="required to be contiguous"):
+        hvd.mpi_ops._check_function(factory, torch.ones(2, 3).t())

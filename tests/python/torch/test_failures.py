@@ -79,12 +79,30 @@ try:
 except hvd.HorovodInternalError as error:
     print("caught", error, flush=True)
 """
-    env = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2"}
+    result = run_script(source, 2)
+    assert result.stdout.count("caught Deadlock: every rank waits for others: ") == 2
+    for rank in range(2):
+        place = f"rank {rank} waits for allreduce.only.on.{rank} at script.py:5 in <module>"
+        assert result.stdout.count(place) == 2
+
+
+def test_deadlock_with_a_second_thread(run_script):
+    """Another thread may still submit: only the time limit ends this one."""
+    source = """
+import threading
+import horovod.torch as hvd, torch
+hvd.init()
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+try:
+    hvd.allreduce(torch.ones(2), name="only.on.%d" % hvd.rank())
+except hvd.HorovodInternalError as error:
+    print("caught", error, flush=True)
+"""
+    env = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "3", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "3"}
     result = run_script(source, 2, env)
     # Which of the two is past its limit first is a matter of luck; both ranks hear the same.
     assert "Missing ranks:" in result.stdout
-    assert "caught allreduce.only.on." in result.stdout
-    assert result.stdout.count("caught") == 2
+    assert result.stdout.count("caught allreduce.only.on.") == 2
 
 
 def test_examples_train(run_script):

@@ -7,68 +7,64 @@ model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.01 * hvd
 model.fit(..., callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
 """
 
+from typing import TYPE_CHECKING, Any
+
 import tensorflow as tf
 
 from horovod import _keras as _impl
+from horovod.common.compression import Compressor
 from horovod.common.process_sets import (  # noqa: F401
     ProcessSet,
     add_process_set,
     global_process_set,
     remove_process_set,
 )
+from horovod.common.reduction import Reduction
 from horovod.tensorflow.keras import callbacks, elastic  # noqa: F401
 
 keras = tf.keras
 _bridge = _impl.bridge_of(keras.backend)
+if TYPE_CHECKING:
+    from horovod.common.names import *  # noqa: F403
 globals().update({name: getattr(_bridge.basics, name) for name in _impl.BASICS})
 _AVERAGE, _NONE = _bridge.basics.Average, _bridge.none
 
 
 def DistributedOptimizer(  # noqa: N802
-    optimizer,
-    name=None,
-    device_dense="",
-    device_sparse="",
-    compression=_NONE,
-    sparse_as_dense=False,
-    gradient_predivide_factor=1.0,
-    op=_AVERAGE,
-    backward_passes_per_step=1,
-    average_aggregated_gradients=False,
-    num_groups=0,
-    groups=None,
-    process_set=global_process_set,
-    scale_local_gradients=True,
-):
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = _NONE,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = _AVERAGE,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: int | list | None = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
     """Wraps a Keras optimizer so that gradients are reduced over all ranks before they apply."""
-    _impl.check_op(_bridge, op)
-    return _impl.create_distributed_optimizer(
-        keras=keras,
-        optimizer=optimizer,
-        name=name,
-        device_dense=device_dense,
-        device_sparse=device_sparse,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor,
-        op=op,
-        backward_passes_per_step=backward_passes_per_step,
-        average_aggregated_gradients=average_aggregated_gradients,
-        groups=_impl.check_groups(num_groups, groups),
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
+    _impl.check_op(op)
+    how = Reduction(
+        *(name, device_dense, device_sparse, compression, sparse_as_dense, op),
+        *(gradient_predivide_factor, _impl.check_groups(num_groups, groups), process_set),
     )
+    local = (backward_passes_per_step, average_aggregated_gradients, scale_local_gradients)
+    return _impl.wrap_optimizer(keras, optimizer, how, *local)
 
 
 def allreduce(
-    value,
-    name=None,
-    average=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    op=None,
-    compression=_NONE,
-):
+    value: Any,
+    name: str | None = None,
+    average: bool | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    op: int | None = None,
+    compression: type[Compressor] = _NONE,
+) -> Any:
     """Reduces a value over all ranks; by default averages it."""
     return _impl.allreduce(
         keras.backend, value, name, average, prescale_factor, postscale_factor, op, compression

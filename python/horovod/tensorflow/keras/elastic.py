@@ -4,6 +4,7 @@
 import tensorflow as tf
 
 from horovod._keras import elastic as _impl
+from horovod.common.elastic import leave  # noqa: F401
 
 KerasState, run = _impl.make_state(tf.keras, __name__)
 CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback = _impl.make(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sampler that goes on where training was interrupted, with however many workers there are."""
 
+import itertools
 import math
 import random
 
@@ -13,7 +14,10 @@ class ElasticSampler(torch.utils.data.Sampler):
     """Shares the samples of an epoch among the ranks; what was processed is not given out again.
 
     Call `record_batch` after each batch and `set_epoch` at the end of an epoch, and put the sampler
-    into the TorchState.
+    into the TorchState. Every rank gets the same number of samples, `len(sampler)`: where they do
+    not divide evenly, the first ones of the remaining epoch are repeated as often as needed.
+
+    `indices` is this rank's share, `remaining_indices` what all ranks together still have to do.
     """
 
     def __init__(self, dataset, shuffle=True, seed=0):
@@ -26,6 +30,7 @@ class ElasticSampler(torch.utils.data.Sampler):
         self.num_replicas = 0
         self.rank = 0
         self.remaining_indices = []
+        self.indices = []
         self.num_samples = 0
         self.total_size = 0
         self.reset()
@@ -58,12 +63,17 @@ class ElasticSampler(torch.utils.data.Sampler):
         self.remaining_indices = indices[self.processed_num :]
         self.num_samples = math.ceil(len(self.remaining_indices) / self.num_replicas)
         self.total_size = self.num_samples * self.num_replicas
+        self.indices = self._share()
+
+    def _share(self):
+        """Every num_replicas-th of the remaining samples, which begin again when they run out."""
+        endless = itertools.cycle(self.remaining_indices)
+        return list(itertools.islice(endless, self.rank, self.total_size, self.num_replicas))
 
     def __iter__(self):
-        self.indices = self.remaining_indices[:]
-        missing = self.total_size - len(self.indices)
-        self.indices += self.indices[:missing]
-        return iter(self.indices[self.rank : self.total_size : self.num_replicas])
+        self.indices = self._share()
+        assert len(self.indices) == self.num_samples
+        return iter(self.indices)
 
     def __len__(self):
         return self.num_samples

@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small remote calls between processes that share a key.
 
-A connection carries one call. The server opens with a random nonce; the request and then the
-answer are each a length with a sum and a body with a sum, where a sum is HMAC-SHA256 with the key
-over direction, part, nonce and bytes. So nothing can be replayed, reflected or cut; nobody without
-the key makes us read a body; and no byte of a body is looked at before its sum has been found
-right: only then, from a holder of the key, is it unpickled. A stranger has a few seconds and few
-connections. A service listens on the loopback unless it is told interfaces; never on all.
+A connection carries one call. The server opens with a random nonce and the client answers with its
+own; the request, the answer, and each piece of a stream after it, are a length with a sum and a
+body with a sum, where a sum is HMAC-SHA256 with the key over what it is, its number, both nonces
+and the bytes. So neither a request nor an answer can be replayed, reflected, cut or passed off as
+another's; nobody without the key makes us read a body; and no byte of a body is looked at before
+its sum has been found right: only then, from a holder of the key, is it unpickled. Strangers have a
+few seconds, and the oldest makes room for the next. A service listens on the loopback unless it is
+told interfaces; never on all.
+
+It listens by itself, unlike the servers of horovod.runner.http: see
+docs/decisions/0010-who-is-let-in.md.
 """
 
+import codecs
 import hmac
+import itertools
 import os
 import queue
 import socket
@@ -25,8 +32,8 @@ from horovod.runner.util.network import local_addresses
 NONCE_BYTES = 32
 LENGTH = struct.Struct("!Q")
 BODY_MAX = 256 << 20
-READ_TIMEOUT_S = 10
-REQUEST, ANSWER = b"horovod rpc request", b"horovod rpc answer"
+READ_TIMEOUT_S = 5
+REQUEST, ANSWER, STREAM = b"horovod rpc request", b"horovod rpc answer", b"horovod rpc stream"
 STREAM_CHUNK = 4096
 STRANGERS_MAX = 128  # connections that have not shown the key yet
 
@@ -65,12 +72,16 @@ class Wire:
         return secret.compute_digest(self._key, label + part + nonce + content)
 
     def write(self, obj, wfile, label, nonce):
-        body = cloudpickle.dumps(obj)
+        """`nonce`: the server's and then the client's."""
+        self.write_bytes(cloudpickle.dumps(obj), wfile, label, nonce)
+
+    def write_bytes(self, body, wfile, label, nonce, number=0):
         if len(body) > BODY_MAX:
             raise ValueError(f"a message may have {BODY_MAX} bytes at most, not {len(body)}")
-        length = LENGTH.pack(len(body))
-        wfile.write(length + self._digest(label, b"length", nonce, length))
-        wfile.write(self._digest(label, b"body", nonce, length + body) + body)
+        head = LENGTH.pack(len(body))
+        tail = LENGTH.pack(number) + nonce
+        wfile.write(head + self._digest(label, b"length", tail, head))
+        wfile.write(self._digest(label, b"body", tail, head + body) + body)
         wfile.flush()
 
     def _check(self, expected, digest):
@@ -79,18 +90,22 @@ class Wire:
 
     def read(self, rfile, label, nonce, on_proof=None):
         """`on_proof` is called as soon as the other side has shown that it holds the key."""
-        length = _read_exactly(rfile, LENGTH.size)
+        return cloudpickle.loads(self.read_bytes(rfile, label, nonce, on_proof=on_proof))
+
+    def read_bytes(self, rfile, label, nonce, number=0, on_proof=None):
+        head = _read_exactly(rfile, LENGTH.size)
         digest = _read_exactly(rfile, secret.DIGEST_LENGTH)
-        self._check(self._digest(label, b"length", nonce, length), digest)
+        tail = LENGTH.pack(number) + nonce
+        self._check(self._digest(label, b"length", tail, head), digest)
         if on_proof is not None:
             on_proof()
-        (n,) = LENGTH.unpack(length)
+        (n,) = LENGTH.unpack(head)
         if n > BODY_MAX:
             raise ConnectionError("a message is too long")
         digest = _read_exactly(rfile, secret.DIGEST_LENGTH)
         body = _read_exactly(rfile, n)
-        self._check(self._digest(label, b"body", nonce, length + body), digest)
-        return cloudpickle.loads(body)
+        self._check(self._digest(label, b"body", tail, head + body), digest)
+        return body
 
 
 def _read_exactly(rfile, n):
@@ -104,6 +119,13 @@ def _read_exactly(rfile, n):
     return b"".join(parts)
 
 
+def _shut(connection):
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # it has ended by itself
+
+
 class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = False
     block_on_close = True
@@ -111,8 +133,23 @@ class _Server(socketserver.ThreadingTCPServer):
     request_queue_size = 128
 
     def __init__(self, *args):
-        self.strangers = threading.BoundedSemaphore(STRANGERS_MAX)
+        self._strangers = {}  # connections by number, oldest first
+        self._count = 0
+        self._lock = threading.Lock()
         super().__init__(*args)
+
+    def stranger_enters(self, connection):
+        """Its number. Where all places are taken, the oldest stranger makes room."""
+        with self._lock:
+            while len(self._strangers) >= STRANGERS_MAX:
+                _shut(self._strangers.pop(next(iter(self._strangers))))
+            self._count += 1
+            self._strangers[self._count] = connection
+            return self._count
+
+    def stranger_leaves(self, number):
+        with self._lock:
+            self._strangers.pop(number, None)
 
     def handle_error(self, request, client_address):
         """Whatever a stranger sends is no reason to print."""
@@ -158,18 +195,22 @@ class BasicService:
             timeout = READ_TIMEOUT_S
 
             def handle(self):
-                if not self.server.strangers.acquire(blocking=False):
-                    return
-                nonce = os.urandom(NONCE_BYTES)
-                timer = threading.Timer(READ_TIMEOUT_S, self._give_up)
+                number = self.server.stranger_enters(self.connection)
+                timer = threading.Timer(READ_TIMEOUT_S, _shut, (self.connection,))
                 timer.daemon = True
                 timer.start()
-                try:
-                    self.wfile.write(nonce)
-                    request = service._wire.read(self.rfile, REQUEST, nonce, timer.cancel)
-                finally:
+
+                def on_proof():
                     timer.cancel()
-                    self.server.strangers.release()
+                    self.server.stranger_leaves(number)
+
+                try:
+                    nonce = os.urandom(NONCE_BYTES)
+                    self.wfile.write(nonce)
+                    nonce += _read_exactly(self.rfile, NONCE_BYTES)
+                    request = service._wire.read(self.rfile, REQUEST, nonce, on_proof)
+                finally:
+                    on_proof()
                 self.connection.settimeout(None)
                 answer = service._handle(request, self.client_address)
                 if answer is None:
@@ -179,21 +220,18 @@ class BasicService:
                     answer, stream = answer
                 service._wire.write(answer, self.wfile, ANSWER, nonce)
                 if stream is not None:
-                    self._copy(stream)
+                    self._copy(stream, nonce)
 
-            def _give_up(self):
-                try:
-                    self.connection.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass  # it has ended by itself
-
-            def _copy(self, stream):
+            def _copy(self, stream, nonce):
+                """Piece by piece; an empty one is the end, so that a cut is noticed."""
+                number = 0
                 while True:
                     text = stream.read(STREAM_CHUNK)
-                    if not text:
+                    raw = text.encode("utf-8") if isinstance(text, str) else text or b""
+                    service._wire.write_bytes(raw, self.wfile, STREAM, nonce, number)
+                    if not raw:
                         return
-                    self.wfile.write(text.encode("utf-8") if isinstance(text, str) else text)
-                    self.wfile.flush()
+                    number += 1
 
         return Handler
 
@@ -279,14 +317,23 @@ class BasicClient:
         with socket.create_connection(pair, timeout_s) as connection:
             connection.settimeout(timeout_s)
             with connection.makefile("rb") as rfile, connection.makefile("wb") as wfile:
-                nonce = _read_exactly(rfile, NONCE_BYTES)
+                own = os.urandom(NONCE_BYTES)
+                nonce = _read_exactly(rfile, NONCE_BYTES) + own
+                wfile.write(own)
                 self._wire.write(request, wfile, REQUEST, nonce)
                 connection.settimeout(None)
                 answer = self._wire.read(rfile, ANSWER, nonce)
                 if stream is not None and isinstance(answer, AckStreamResponse):
-                    for line in iter(lambda: rfile.read1(STREAM_CHUNK), b""):
-                        stream.write(line.decode("utf-8", "replace"))
+                    self._read_stream(rfile, nonce, stream)
                 return answer
+
+    def _read_stream(self, rfile, nonce, stream):
+        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        for number in itertools.count():
+            raw = self._wire.read_bytes(rfile, STREAM, nonce, number)
+            stream.write(decode(raw, not raw))
+            if not raw:
+                return
 
     def _send(self, req, stream=None):
         pair = next(iter(self._addresses.values()))[0]

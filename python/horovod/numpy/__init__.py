@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Horovod for NumPy arrays, without any framework: `import horovod.numpy as hvd`."""
+
+from horovod.common.util import missing_framework
+
+try:
+    import numpy as _numpy  # noqa: F401
+except ModuleNotFoundError as error:
+    raise missing_framework("horovod.numpy", "NumPy", "numpy", error) from error
+
+from horovod.common.exceptions import HorovodInternalError
+from horovod.numpy.mpi_ops import (
+    Adasum,
+    Average,
+    Max,
+    Min,
+    ProcessSet,
+    Product,
+    Sum,
+    add_process_set,
+    advise,
+    allgather,
+    allgather_async,
+    allgather_object,
+    allreduce,
+    allreduce_,
+    allreduce_async,
+    allreduce_async_,
+    alltoall,
+    alltoall_async,
+    barrier,
+    broadcast,
+    broadcast_,
+    broadcast_async,
+    broadcast_async_,
+    broadcast_object,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    global_process_set,
+    gloo_built,
+    gloo_enabled,
+    grouped_allreduce,
+    grouped_allreduce_async,
+    init,
+    is_homogeneous,
+    is_initialized,
+    join,
+    local_rank,
+    local_size,
+    metrics,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    poll,
+    rank,
+    reducescatter,
+    reducescatter_async,
+    remove_process_set,
+    rocm_built,
+    shutdown,
+    size,
+    snapshot,
+    start_timeline,
+    stop_timeline,
+    synchronize,
+)
