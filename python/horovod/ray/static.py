@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from horovod.ray.adapter import Adapter, BaseParams
 from horovod.ray.strategy import ColocatedStrategy, PGStrategy
@@ -119,7 +120,10 @@ class CallbackThread(threading.Thread):
 
         self._callbacks = callbacks
         self._is_over = threading.Event()
-        self.queue = Queue(actor_options={"num_cpus": 0})
+        # On the driver's own node: Ray would also choose a node that has just died, and notices
+        # that only when the node's heartbeats have been missing for a while.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        self.queue = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
 
     def run(self):
         from ray.util.queue import Empty

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import cloudpickle
 import pytest
+import ray
 from horovod.common.elastic import ObjectState
 from horovod.ray import ElasticRayExecutor, RayExecutor, ray_logger
 from horovod.ray.elastic import RayHostDiscovery, TestDiscovery
@@ -55,6 +56,14 @@ def wait_for(path, thread):
         assert thread.is_alive(), "the job has ended"
         assert time.monotonic() < deadline, f"{path.name} did not happen"
         time.sleep(0.05)
+
+
+def wait_until_ray_knows(cluster):
+    """Ray notices a killed node when its heartbeats are missing; until then it uses that node."""
+    deadline = time.monotonic() + 120
+    while sum(node["Alive"] for node in ray.nodes()) > len(cluster.list_all_nodes()):
+        assert time.monotonic() < deadline, "Ray has not noticed that a node was killed"
+        time.sleep(0.2)
 
 
 def test_a_lost_rank_is_replaced(cluster, tmp_path):
@@ -118,6 +127,7 @@ def test_a_node_that_comes_and_one_that_is_lost(cluster, tmp_path):
     sizes = results[0]
     changes = [size for size, before in zip(sizes, [0, *sizes], strict=False) if size != before]
     assert (changes[0], max(changes), changes[-1]) == (4, 6, 4)
+    wait_until_ray_knows(cluster)
 
 
 def test_old_executor_with_callbacks(cluster, tmp_path):
