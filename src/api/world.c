@@ -472,8 +472,12 @@ static void warn_of_backend(struct world *world, const struct backend_place *pla
 {
     char why[WHY_MAX];
     const char *wanted = world->config.cpu_operations;
-    if (place->rank == 0 && place->size > 1 &&
-        backends_is_missing(backend_table, place, wanted, why))
+    if (place->rank != 0 || place->size < 2)
+        return;
+    if (strcasecmp(wanted, "ccl") == 0)
+        LOG_AT(&world->log, LOG_WARNING,
+               "HOROVOD_CPU_OPERATIONS=%s has no effect: there is no backend for oneCCL.", wanted);
+    else if (backends_is_missing(backend_table, place, wanted, why))
         LOG_AT(&world->log, LOG_WARNING,
                "HOROVOD_CPU_OPERATIONS=%s has no effect: %s It was started by %s.", wanted, why,
                world->place.source);
