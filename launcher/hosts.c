@@ -550,26 +550,35 @@ static void assign_cross(struct mem *m, struct slot *slots, int32_t count)
         slots[i].cross_size = seen[slots[i].local_rank];
 }
 
+/* "a:2,b:4", with `extra` more slots for the first host; a long list ends with "...". */
+static void list_slots(const struct hosts *hosts, const char *between, int64_t extra,
+                       char *ret_text, size_t bytes)
+{
+    size_t used = 0;
+    ret_text[0] = '\0';
+    for (int32_t i = 0; i < hosts->count; i++) {
+        if (used >= bytes - 80) {
+            snprintf(ret_text + used, bytes - used, "%s...", between);
+            return;
+        }
+        int n =
+            snprintf(ret_text + used, bytes - used, "%s%.60s:%lld", i > 0 ? between : "",
+                     hosts->items[i].name, hosts->items[i].slots + (long long)(i == 0 ? extra : 0));
+        used += n > 0 ? (size_t)n : 0;
+    }
+}
+
 /* "a:2 + b:4 = 6", so that a typing error in the list shows. */
 static hvd_status_t slots_error(const struct hosts *hosts, int32_t count, int64_t sum,
                                 struct error *error)
 {
-    char list[320];
-    size_t used = 0;
-    int32_t i = 0;
-    for (; i < hosts->count && used < sizeof list - 80; i++) {
-        int n = snprintf(list + used, sizeof list - used, "%s%.60s:%d", i > 0 ? " + " : "",
-                         hosts->items[i].name, hosts->items[i].slots);
-        used += n > 0 ? (size_t)n : 0;
-    }
-    if (used == 0)
-        list[0] = '\0';
+    char given[320], enough[320];
+    list_slots(hosts, " + ", 0, given, sizeof given);
+    list_slots(hosts, ",", count - sum, enough, sizeof enough);
     return error_set(error, HVD_ERR_INVALID,
-                     "Requested more processes (%d) than there are available slots (%lld): %s%s = "
-                     "%lld. Lower -np to %lld, or give a host more slots: -H %s:%lld",
-                     count, (long long)sum, list, i < hosts->count ? " + ..." : "", (long long)sum,
-                     (long long)sum, hosts->count > 0 ? hosts->items[0].name : "localhost",
-                     (hosts->count > 0 ? hosts->items[0].slots : 0) + (long long)count - sum);
+                     "Requested more processes (%d) than there are available slots (%lld): %s = "
+                     "%lld. Lower -np to %lld, or give a host more slots: -H %s",
+                     count, (long long)sum, given, (long long)sum, (long long)sum, enough);
 }
 
 hvd_status_t hosts_assign(struct mem *m, const struct hosts *hosts, int32_t count,

@@ -133,10 +133,14 @@ static void print_rank(struct job *job)
     const struct verdict *v = &job->verdict;
     char others[RANKS_TEXT];
     print_head(job);
-    if (list_ranks(job, ended_well_before, others, sizeof others) > 0)
-        output_say(&job->output, 2, "  Before that, rank %s had finished normally.", others);
-    if (list_ranks(job, was_stopped, others, sizeof others) > 0)
-        output_say(&job->output, 2, "  Stopped because of it: rank %s.", others);
+    int count = list_ranks(job, ended_well_before, others, sizeof others);
+    if (count > 0)
+        output_say(&job->output, 2, "  Before that, rank%s %s had finished normally.",
+                   count > 1 ? "s" : "", others);
+    count = list_ranks(job, was_stopped, others, sizeof others);
+    if (count > 0)
+        output_say(&job->output, 2, "  Stopped because of it: rank%s %s.", count > 1 ? "s" : "",
+                   others);
     if (output_has_tail(&job->output, v->rank))
         output_say(&job->output, 2, "  Last lines of rank %d:", v->rank);
     output_tail_each(&job->output, v->rank, print_tail_line, job);
@@ -153,8 +157,10 @@ static void print_lost(struct job *job)
     char others[RANKS_TEXT];
     output_say(&job->output, 2, "horovodrun: rank %d on %s %s.", v->rank,
                run_of(job, v->rank)->host->name, v->text);
-    if (list_ranks(job, was_stopped, others, sizeof others) > 0)
-        output_say(&job->output, 2, "  Stopped because of it: rank %s.", others);
+    int count = list_ranks(job, was_stopped, others, sizeof others);
+    if (count > 0)
+        output_say(&job->output, 2, "  Stopped because of it: rank%s %s.", count > 1 ? "s" : "",
+                   others);
     if (output_has_tail(&job->output, v->rank))
         output_say(&job->output, 2, "  Last lines of rank %d:", v->rank);
     output_tail_each(&job->output, v->rank, print_tail_line, job);

@@ -51,7 +51,7 @@ class Stage:
             return f"{place}/index.md"
         if place.endswith("/README.md"):
             return place.removesuffix("README.md") + "index.md"
-        return place if place.endswith((".md", ".svg", ".png")) else f"{place}.txt"
+        return place if place.endswith((".md", ".svg", ".png", ".css")) else f"{place}.txt"
 
     def link(self, page, target):
         path, anchor = target.partition("#")[::2]
@@ -110,7 +110,7 @@ def stage(folder):
     for path in PAGES:
         staged.add(path)
     for path in sorted((ROOT / "docs").rglob("*")):
-        if path.is_file() and path.suffix in (".md", ".svg", ".png"):
+        if path.is_file() and path.suffix in (".md", ".svg", ".png", ".css"):
             staged.add(str(path.relative_to(ROOT)))
     for path in sorted((ROOT / "examples").glob("*/README.md")):
         staged.add(str(path.relative_to(ROOT)))

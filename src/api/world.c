@@ -237,14 +237,20 @@ static void explain_missing(struct world *world, struct error *error)
     int32_t rank = store_missing_rank(given.text, &summary);
     if (rank < 0)
         return;
+    const char *address = world->place.rendezvous;
+    /* Ranks that meet on a local socket have no network between them. */
+    bool has_network = strncmp(address, "unix:", 5) != 0;
     error_clear(error);
-    error_set(
-        error, given.status,
-        "hvd.init() waited %lld s (HOROVOD_GLOO_TIMEOUT_SECONDS) for all ranks: %.600s. Check "
-        "the output of the missing ranks: a rank may have failed, may do slow work before "
-        "hvd.init(), or its machine may not reach %.200s.",
-        (long long)world->config.timeout_s, summary,
-        world->place.rendezvous[0] != '\0' ? world->place.rendezvous : "rank 0");
+    error_set(error, given.status,
+              "hvd.init() waited %lld s (HOROVOD_GLOO_TIMEOUT_SECONDS) for all ranks: %.600s. "
+              "Check the output of the missing ranks: such a rank may have failed, or may need "
+              "more time before it calls hvd.init() (raise the limit)%s%.200s%s.",
+              (long long)world->config.timeout_s, summary,
+              has_network ? ", or its machine may not reach " : "",
+              !has_network         ? ""
+              : address[0] != '\0' ? address
+                                   : "rank 0",
+              has_network ? " (a firewall? horovodrun --doctor tests it)" : "");
     open_cause(world, false);
     report_cause(world, rank, error->text);
 }
@@ -466,8 +472,12 @@ static void warn_of_backend(struct world *world, const struct backend_place *pla
 {
     char why[WHY_MAX];
     const char *wanted = world->config.cpu_operations;
-    if (place->rank == 0 && place->size > 1 &&
-        backends_is_missing(backend_table, place, wanted, why))
+    if (place->rank != 0 || place->size < 2)
+        return;
+    if (strcasecmp(wanted, "ccl") == 0)
+        LOG_AT(&world->log, LOG_WARNING,
+               "HOROVOD_CPU_OPERATIONS=%s has no effect: there is no backend for oneCCL.", wanted);
+    else if (backends_is_missing(backend_table, place, wanted, why))
         LOG_AT(&world->log, LOG_WARNING,
                "HOROVOD_CPU_OPERATIONS=%s has no effect: %s It was started by %s.", wanted, why,
                world->place.source);

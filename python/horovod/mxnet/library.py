@@ -9,13 +9,15 @@ import ctypes
 from pathlib import Path
 
 from horovod.common.library import native
+from horovod.common.util import missing_framework
+
+PACKAGES = "mxnet==1.9.1 numpy==1.23.5"
 
 try:
     import mxnet as mx
 except ModuleNotFoundError as error:
-    raise ImportError(
-        f"horovod.mxnet needs MXNet ({error}). For Python up to 3.11: "
-        "pip install mxnet==1.9.1 numpy==1.23.5"
+    raise missing_framework(
+        "horovod.mxnet", "MXNet, which exists for Python up to 3.11", PACKAGES, error
     ) from error
 except AttributeError as error:
     # MXNet asks NumPy for np.bool, which left it in 1.24.

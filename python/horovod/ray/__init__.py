@@ -4,7 +4,9 @@
 try:
     import ray as _ray  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ImportError(f"horovod.ray needs Ray ({error}): pip install ray") from error
+    from horovod.common.util import missing_framework
+
+    raise missing_framework("horovod.ray", "Ray", "ray", error) from error
 
 from horovod.ray.elastic import ElasticRayExecutor
 from horovod.ray.runner import RayExecutor

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from horovod.common.util import missing_framework
 from horovod.runner import api
 from horovod.runner.common.util.hosts import HostInfo, get_host_assignments
 from horovod.runner.gloo_run import create_slot_env_vars
@@ -21,7 +22,10 @@ START_TIMEOUT_S = 600
 
 
 def _active_context():
-    from pyspark import SparkContext
+    try:
+        from pyspark import SparkContext
+    except ModuleNotFoundError as error:
+        raise missing_framework("horovod.spark", "Spark", "pyspark", error) from error
 
     context = SparkContext._active_spark_context
     if context is None:

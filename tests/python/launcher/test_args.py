@@ -127,7 +127,8 @@ def test_assignments_before_command(run):
         ),
         (
             ["-np", "9", "-H", "localhost:2,other:4", "true"],
-            "available slots (6): localhost:2 + other:4 = 6. Lower -np to 6",
+            "available slots (6): localhost:2 + other:4 = 6. Lower -np to 6, or give a host more "
+            "slots: -H localhost:5,other:4",
         ),
         (["-np", "1", "--start-timeout", "0", "true"], "--start-timeout must be"),
         (["-np", "1", "--ssh-port", "70000", "true"], "--ssh-port must be"),

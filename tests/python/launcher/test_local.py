@@ -131,7 +131,7 @@ def test_exit_code_of_the_first_failure(run):
     result = run("-np", 3, "sh", "-c", "test $HOROVOD_RANK = 1 && exit 3; sleep 600")
     assert result.returncode == 3
     assert "rank 1 on localhost exited with code 3" in result.stderr
-    assert "Stopped because of it: rank 0,2." in result.stderr
+    assert "Stopped because of it: ranks 0,2." in result.stderr
     assert result.stderr.endswith("Process name: 1\nExit code: 3\n")
 
 

@@ -62,3 +62,17 @@ def test_without_numpy():
     )
     assert result.returncode == 1
     assert "horovod.numpy needs NumPy" in result.stdout and "pip install numpy" in result.stdout
+
+
+def test_oneccl_is_not_there(run_script):
+    source = """
+import os
+os.environ["HOROVOD_CPU_OPERATIONS"] = "ccl"  # here, because horovodrun replaces it
+import horovod.numpy as hvd
+hvd.init()
+print(hvd.allreduce(2.0))
+"""
+    result = run_script(source, 2)
+    assert result.returncode == 0, result.stdout[-4000:]
+    told = "HOROVOD_CPU_OPERATIONS=ccl has no effect: there is no backend for oneCCL."
+    assert result.stdout.count(told) == 1
