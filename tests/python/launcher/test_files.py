@@ -10,6 +10,14 @@ def ranks_of(result):
     return sorted((int(rank), host) for host, rank in pairs)
 
 
+def refused(run, folder, option, name, text, message):
+    """A file of this text, given by that option, is an error."""
+    (folder / name).write_text(text)
+    result = run("-np", 1, option, name, "true")
+    assert result.returncode == 2
+    assert message in result.stderr
+
+
 SHOW = ["sh", "-c", "echo $HOROVOD_HOSTNAME $HOROVOD_RANK"]
 
 
@@ -44,10 +52,7 @@ def test_hostfile(run, tmp_path, text, want):
     ],
 )
 def test_bad_hostfile(run, tmp_path, text, message):
-    (tmp_path / "hosts").write_text(text)
-    result = run("-np", 1, "-hostfile", "hosts", "true")
-    assert result.returncode == 2
-    assert message in result.stderr
+    refused(run, tmp_path, "-hostfile", "hosts", text, message)
 
 
 def test_missing_hostfile(run):
@@ -188,7 +193,4 @@ def test_unknown_keys_warn(run, tmp_path):
     ],
 )
 def test_bad_config_file(run, tmp_path, text, message):
-    (tmp_path / "c.yaml").write_text(text)
-    result = run("-np", 1, "--config-file", "c.yaml", "true")
-    assert result.returncode == 2
-    assert message in result.stderr
+    refused(run, tmp_path, "--config-file", "c.yaml", text, message)
