@@ -57,7 +57,7 @@ def _complete(settings):
     return settings
 
 
-class RayExecutor:
+class RayExecutor(Adapter):
     """Starts ranks as Ray actors and runs functions on them.
 
     settings: from create_settings(). Give num_workers, or num_hosts and num_workers_per_host, for a
@@ -150,27 +150,12 @@ class RayExecutor:
             return ray.get(method.remote(*args, **kwargs))
         return method(*args, **kwargs)
 
-    def start(
-        self,
-        executable_cls: type | None = None,
-        executable_args: list | None = None,
-        executable_kwargs: dict | None = None,
-        extra_env_vars: dict[str, str] | None = None,
-    ) -> None:
-        """Start the workers. Each makes an instance of executable_cls, for execute()."""
-        self._call("start", executable_cls, executable_args, executable_kwargs, extra_env_vars)
+    def _start(self, executable: tuple, variables: dict[str, str]) -> None:
+        self._call("start", *executable, variables)
 
-    def run(
-        self,
-        fn: Callable,
-        args: list | None = None,
-        kwargs: dict | None = None,
-        callbacks: list[Callable] | None = None,
+    def _run(
+        self, fn: Callable, args: list, kwargs: dict, callbacks: list[Callable] | None
     ) -> list:
-        """fn(*args, **kwargs) on all workers; returns the results by rank.
-
-        callbacks: called here with every dict that rank 0 gives to horovod.ray.ray_logger.log().
-        """
         return self._call("run", fn, args, kwargs, callbacks)
 
     def run_remote(self, fn: Callable, args: list | None = None, kwargs: dict | None = None) -> Any:
