@@ -544,29 +544,14 @@ static hvd_status_t from_child(struct procset *set, int32_t child, const struct 
 static hvd_status_t from_parent(struct procset *set, const struct message_head *head,
                                 struct reader *r, const void *bytes, size_t n, struct error *error)
 {
-    switch ((enum message_type)head->type) {
-    case MESSAGE_RESPONSE:
+    if (head->type == MESSAGE_RESPONSE) {
         relay_down(set, bytes, n);
         set->responses++;
         return apply_items(set, r->bytes + r->at, r->size - r->at, error);
-    case MESSAGE_HALT:
-    case MESSAGE_COMMIT:
+    }
+    if (head->type == MESSAGE_HALT || head->type == MESSAGE_COMMIT) {
         relay_down(set, bytes, n);
         return plan_message(set, set->parent, head, r, error);
-    case MESSAGE_READY:
-    case MESSAGE_REQUEST:
-    case MESSAGE_NUDGE:
-    case MESSAGE_BREAK:
-    case MESSAGE_POSITION:
-    case MESSAGE_SHUTDOWN:
-    case MESSAGE_STUCK:
-    case MESSAGE_ABORT:
-    case MESSAGE_LEAVE:
-    case MESSAGE_OFFER:
-    case MESSAGE_TAKE:
-    case MESSAGE_PIECE:
-    case MESSAGE_CLOCK:
-    case MESSAGE_PACE: break;
     }
     return negotiate_misbehaved(set, set->parent, error, "sent message %d down, which only goes up",
                                 head->type);
