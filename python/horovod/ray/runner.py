@@ -110,29 +110,21 @@ class RayExecutor(Adapter):
             raise ValueError("num_workers and min_workers can't be set together: use one of them.")
         if max_workers is not None and min_workers is None:
             raise ValueError("max_workers is set, but min_workers is not.")
-        resources: dict[str, Any] = {
-            "cpus_per_worker": cpus_per_worker,
-            "use_gpu": use_gpu,
-            "gpus_per_worker": gpus_per_worker,
-        }
+        # All in the order of the fields.
+        resources = (cpus_per_worker, use_gpu, gpus_per_worker)
         self.params: StaticParams | ElasticParams
         if min_workers is not None:
+            limits = (min_workers, max_workers, reset_limit)
             self.params = ElasticParams(
-                min_workers=min_workers,
-                max_workers=max_workers,
-                reset_limit=reset_limit,
-                cooldown_range=cooldown_range,
-                elastic_timeout=elastic_timeout,
-                override_discovery=override_discovery,
-                **resources,
+                *resources, *limits, cooldown_range, elastic_timeout, override_discovery
             )
         else:
             self.params = StaticParams(
-                num_workers=num_workers,
-                num_hosts=num_hosts,
-                num_workers_per_host=num_workers_per_host,
-                use_current_placement_group=use_current_placement_group,
-                **resources,
+                *resources,
+                num_workers,
+                num_hosts,
+                num_workers_per_host,
+                use_current_placement_group,
             )
         self._is_remote = ray.util.client.ray.is_connected()
         self._initialize_adapter()
