@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For all tests: the signals that programs are stopped by do what they usually do, and fixtures that
-start programs on several ranks, with the real launcher and a deadline.
+"""For all tests: the signals that programs are stopped by do what they usually do, and fixtures
+that start programs on several ranks, with the real launcher and a deadline.
 
 A shell that runs us in the background, and nohup, have us ignore some of them. What we start would
 ignore them, too, and tests that stop it would wait for ever.

@@ -3,7 +3,6 @@
 with the same address that leads nowhere, as docker0 does."""
 
 import contextlib
-import os
 import shutil
 import signal
 import subprocess

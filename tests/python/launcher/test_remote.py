@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from shells import STUBBORN, UP
 
+
 @pytest.fixture
 def remote(run, sshd):
     """run() with two ranks here and two behind ssh."""

@@ -4,7 +4,6 @@ takes ssh's place. Ranks of one share memory; between the two all goes over MPI.
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
