@@ -10,7 +10,6 @@ ratio is taken within the turn, and medians are shown. Before that, both train t
 the parameters are compared.
 """
 
-import argparse
 import copy
 import json
 import random
@@ -20,7 +19,7 @@ import time
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch_step import BUCKETS_MB, MODELS, runner, sgd
+from torch_step import BUCKETS_MB, MODELS, make_parser, runner, sgd
 
 BACKENDS = ("horovod", "gloo")
 CHECK_STEPS = 3
@@ -84,12 +83,7 @@ def compare(name, groups, turns, repetitions):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
-    parser.add_argument("--turns", type=int, default=7)
-    parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--json", help="write the figures to this file")
-    arguments = parser.parse_args()
+    arguments = make_parser(__doc__).parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("horovod")

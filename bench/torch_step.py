@@ -240,12 +240,18 @@ def plot(runs, path):
         file.write("\n".join([*lines, "</svg>", ""]))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+def make_parser(doc):
+    """What to measure, and how often; bench/torch_ddp.py takes the same."""
+    parser = argparse.ArgumentParser(description=doc.split("\n", 1)[0])
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--json", help="write the figures to this file")
+    return parser
+
+
+def main():
+    parser = make_parser(__doc__)
     parser.add_argument("--plot", help="draw the figures into this SVG file")
     parser.add_argument("--also", nargs="+", default=[], help="JSON of other runs for the plot")
     parser.add_argument("--interface", help="count the bytes that this machine sends by it")

@@ -274,8 +274,8 @@ static void happen(struct sim_board *board, struct sim_meeting *m, struct sim_wa
 
 /* ---- the table ---- */
 
-static hvd_status_t group_open(struct backend *b, const struct group *group,
-                               struct backend_group **ret, struct error *error)
+static hvd_status_t sim_group_open(struct backend *b, const struct group *group,
+                                   struct backend_group **ret, struct error *error)
 {
     struct sim_backend *s = (struct sim_backend *)b;
     struct backend_group *g = os_alloc(b->os, sizeof *g);
@@ -293,7 +293,7 @@ static hvd_status_t group_open(struct backend *b, const struct group *group,
     return HVD_OK;
 }
 
-static void group_close(struct backend *b, struct backend_group *g)
+static void sim_group_close(struct backend *b, struct backend_group *g)
 {
     if (g == NULL)
         return;
@@ -302,8 +302,8 @@ static void group_close(struct backend *b, struct backend_group *g)
     os_free(b->os, g);
 }
 
-static hvd_status_t start(struct backend *b, struct backend_group *g, const struct coll *coll,
-                          struct error *error)
+static hvd_status_t sim_start(struct backend *b, struct backend_group *g, const struct coll *coll,
+                              struct error *error)
 {
     (void)b;
     struct sim_wave *w = g->wave == NULL ? wave_find(g->board, g->meeting, g->next) : NULL;
@@ -326,8 +326,8 @@ static hvd_status_t start(struct backend *b, struct backend_group *g, const stru
     return HVD_OK;
 }
 
-static hvd_status_t progress(struct backend *b, struct backend_group *g, bool *ret_moved,
-                             struct error *error)
+static hvd_status_t sim_progress(struct backend *b, struct backend_group *g, bool *ret_moved,
+                                 struct error *error)
 {
     (void)b;
     *ret_moved = false;
@@ -341,7 +341,7 @@ static hvd_status_t progress(struct backend *b, struct backend_group *g, bool *r
     return HVD_OK;
 }
 
-static void reset(struct backend *b, struct backend_group *g, uint64_t base)
+static void sim_reset(struct backend *b, struct backend_group *g, uint64_t base)
 {
     (void)b;
     bool is_for_ever = base >> 32 == UINT32_MAX; /* the set is broken */
@@ -356,13 +356,13 @@ static void reset(struct backend *b, struct backend_group *g, uint64_t base)
     g->next = base + 1;
 }
 
-static const char *activity(const struct backend_group *g, hvd_kind_t kind)
+static const char *sim_activity(const struct backend_group *g, hvd_kind_t kind)
 {
     (void)g;
     return kind == HVD_ALLREDUCE ? "SIM_ALLREDUCE" : "SIM_COLLECTIVE";
 }
 
-static void destroy(struct backend *b)
+static void sim_destroy(struct backend *b)
 {
     if (b != NULL)
         os_free(b->os, b);
@@ -370,13 +370,13 @@ static void destroy(struct backend *b)
 
 static const struct backend_ops sim_ops = {.version = BACKEND_VERSION,
                                            .name = "sim",
-                                           .group_open = group_open,
-                                           .group_close = group_close,
-                                           .start = start,
-                                           .progress = progress,
-                                           .reset = reset,
-                                           .activity = activity,
-                                           .destroy = destroy};
+                                           .group_open = sim_group_open,
+                                           .group_close = sim_group_close,
+                                           .start = sim_start,
+                                           .progress = sim_progress,
+                                           .reset = sim_reset,
+                                           .activity = sim_activity,
+                                           .destroy = sim_destroy};
 
 /* ---- create and destroy ---- */
 

@@ -6,7 +6,9 @@
 #include "mx_api.h"
 
 #include <dlfcn.h>
-#include <string.h>
+#include <stddef.h>
+
+#include "../common/symbols.h"
 
 struct mx_api mx;
 
@@ -15,21 +17,19 @@ static const char runtime_name[] = "libstdc++.so.6";
 static const char error_create_name[] = "_ZNSt13runtime_errorC1EPKc";
 static const char error_destroy_name[] = "_ZNSt13runtime_errorD1Ev";
 
-/* A function pointer is copied as bytes: C has no conversion from an object pointer to it. */
-static bool find(void *library, const char *name, void *ret_function)
-{
-    void *symbol = dlsym(library, name);
-    memcpy(ret_function, &symbol, sizeof symbol);
-    return symbol != NULL;
-}
+static const struct symbol required[] = {
+#define X(result, name, arguments) {"MX" #name, offsetof(struct mx_api, name)},
+    MX_API_REQUIRED(X)
+#undef X
+};
 
 static const char *load_errors(void)
 {
     void *runtime = dlopen(runtime_name, RTLD_NOLOAD | RTLD_NOW);
     if (runtime == NULL)
         return runtime_name;
-    bool is_found = find(runtime, error_create_name, &mx.error_create) &&
-                    find(runtime, error_destroy_name, &mx.error_destroy);
+    bool is_found = symbol_find(runtime, error_create_name, &mx.error_create) &&
+                    symbol_find(runtime, error_destroy_name, &mx.error_destroy);
     dlclose(runtime); /* it stays: MXNet holds it */
     return is_found ? NULL : error_create_name;
 }
@@ -39,13 +39,8 @@ const char *mx_api_load(const char *path)
     void *library = dlopen(path, RTLD_NOLOAD | RTLD_NOW);
     if (library == NULL)
         return "libmxnet.so";
-    const char *missing = NULL;
-#define X(result, name, arguments)                                                                 \
-    if (!find(library, "MX" #name, &mx.name) && missing == NULL)                                   \
-        missing = "MX" #name;
-    MX_API_REQUIRED(X)
-#undef X
-    find(library, chunk_lay_out_name, &mx.chunk_lay_out);
+    const char *missing = symbols_load(library, required, sizeof required / sizeof *required, &mx);
+    symbol_find(library, chunk_lay_out_name, &mx.chunk_lay_out);
     dlclose(library); /* it stays: Python holds it */
     return missing != NULL ? missing : load_errors();
 }

@@ -175,16 +175,24 @@ static bool group_check_lists(PyObject *names, PyObject *inputs, PyObject *outpu
     return false;
 }
 
+/* What the ops of one call have in common: the kind, the four arguments of read_common(), flags. */
+static bool read_shared(PyObject *kind, PyObject *const *common, PyObject *flags, hvd_op_t *ret)
+{
+    int32_t bits;
+    if (!read_kind(kind, ret) || !read_common(common, ret) || !read_int(flags, &bits))
+        return false;
+    ret->flags = (uint32_t)bits | HVD_OP_SCALE_EXACT;
+    return true;
+}
+
 PyObject *native_submit_group(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     struct native_state *state = native_state(module);
     hvd_op_t common;
-    int32_t flags;
-    if (!native_check_count(count, 9, "submit_group") || !read_kind(args[0], &common) ||
-        !read_common(args + 2, &common) || !read_int(args[8], &flags) ||
+    if (!native_check_count(count, 9, "submit_group") ||
+        !read_shared(args[0], args + 2, args[8], &common) ||
         !group_check_lists(args[1], args[6], args[7]))
         return NULL;
-    common.flags = (uint32_t)flags | HVD_OP_SCALE_EXACT;
     struct group group = {.count = PyList_Size(args[6])};
     size_t n = (size_t)group.count;
     group.ops = PyMem_Malloc((n + 1) * sizeof *group.ops);
@@ -211,15 +219,13 @@ PyObject *native_submit_each(PyObject *module, PyObject *const *args, Py_ssize_t
 {
     struct native_state *state = native_state(module);
     hvd_op_t common;
-    int32_t flags;
-    if (!native_check_count(count, 9, "submit_each") || !read_kind(args[1], &common) ||
-        !read_common(args + 3, &common) || !read_int(args[8], &flags))
+    if (!native_check_count(count, 9, "submit_each") ||
+        !read_shared(args[1], args + 3, args[8], &common))
         return NULL;
     if (!PyList_Check(args[0]) || !PyList_Check(args[2]) || !PyList_Check(args[7])) {
         PyErr_SetString(PyExc_TypeError, "submit_each() takes lists");
         return NULL;
     }
-    common.flags = (uint32_t)flags | HVD_OP_SCALE_EXACT;
     for (Py_ssize_t i = 0; i < PyList_Size(args[7]); i++) {
         struct tensor_view views[2];
         hvd_op_t op = common;

@@ -26,6 +26,14 @@ int32_t *native_read_ranks(PyObject *ranks, int32_t *ret_count)
     return array;
 }
 
+/* The number that a call has given, or the exception of its status. */
+static PyObject *number_or_raise(PyObject *module, hvd_status_t status, int32_t number)
+{
+    if (status != HVD_OK)
+        return native_raise(native_state(module), status, hvd_last_error());
+    return PyLong_FromLong(number);
+}
+
 static PyObject *begin(PyObject *module, PyObject *ranks,
                        hvd_status_t (*function)(const int32_t *, int32_t, int32_t *))
 {
@@ -38,9 +46,7 @@ static PyObject *begin(PyObject *module, PyObject *ranks,
     status = function(array, count, &id);
     Py_END_ALLOW_THREADS;
     PyMem_Free(array);
-    if (status != HVD_OK)
-        return native_raise(native_state(module), status, hvd_last_error());
-    return PyLong_FromLong(id);
+    return number_or_raise(module, status, id);
 }
 
 PyObject *native_process_set_add(PyObject *module, PyObject *ranks)
@@ -93,9 +99,7 @@ static PyObject *ask(PyObject *module, PyObject *object,
     if (!read_id(object, &id))
         return NULL;
     hvd_status_t status = question(id, &value);
-    if (status != HVD_OK)
-        return native_raise(native_state(module), status, hvd_last_error());
-    return PyLong_FromLong(value);
+    return number_or_raise(module, status, value);
 }
 
 PyObject *native_process_set_rank(PyObject *module, PyObject *id)

@@ -140,22 +140,35 @@ PyObject *native_store_open(PyObject *module, PyObject *const *args, Py_ssize_t 
     return capsule;
 }
 
+/* Where a value is, and how long to wait for the store: the first three arguments of put and get,
+ * and their last. */
+struct place {
+    hvd_store_client_t *client;
+    const char *scope, *key;
+    int64_t timeout_ms;
+};
+
+static bool place_read(PyObject *const *args, Py_ssize_t count, struct place *ret)
+{
+    struct place place = {.client = PyCapsule_GetPointer(args[0], CLIENT_NAME)};
+    place.scope = place.client != NULL ? text_of(args[1]) : NULL;
+    place.key = place.scope != NULL ? text_of(args[2]) : NULL;
+    bool is_read = place.key != NULL && timeout_read(args[count - 1], &place.timeout_ms);
+    *ret = place;
+    return is_read;
+}
+
 PyObject *native_store_put(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     char *bytes = NULL;
     Py_ssize_t n = 0;
-    int64_t timeout_ms = 0;
-    if (!native_check_count(count, 5, "store_put"))
-        return NULL;
-    hvd_store_client_t *client = PyCapsule_GetPointer(args[0], CLIENT_NAME);
-    const char *scope = client != NULL ? text_of(args[1]) : NULL;
-    const char *key = scope != NULL ? text_of(args[2]) : NULL;
-    if (key == NULL || PyBytes_AsStringAndSize(args[3], &bytes, &n) < 0 ||
-        !timeout_read(args[4], &timeout_ms))
+    struct place at;
+    if (!native_check_count(count, 5, "store_put") || !place_read(args, count, &at) ||
+        PyBytes_AsStringAndSize(args[3], &bytes, &n) < 0)
         return NULL;
     hvd_status_t status;
     Py_BEGIN_ALLOW_THREADS;
-    status = hvd_store_put(client, scope, key, bytes, (size_t)n, timeout_ms);
+    status = hvd_store_put(at.client, at.scope, at.key, bytes, (size_t)n, at.timeout_ms);
     Py_END_ALLOW_THREADS;
     if (status != HVD_OK)
         return raise_last(module, status);
@@ -166,17 +179,12 @@ PyObject *native_store_get(PyObject *module, PyObject *const *args, Py_ssize_t c
 {
     void *bytes = NULL;
     size_t n = 0;
-    int64_t timeout_ms = 0;
-    if (!native_check_count(count, 4, "store_get"))
-        return NULL;
-    hvd_store_client_t *client = PyCapsule_GetPointer(args[0], CLIENT_NAME);
-    const char *scope = client != NULL ? text_of(args[1]) : NULL;
-    const char *key = scope != NULL ? text_of(args[2]) : NULL;
-    if (key == NULL || !timeout_read(args[3], &timeout_ms))
+    struct place at;
+    if (!native_check_count(count, 4, "store_get") || !place_read(args, count, &at))
         return NULL;
     hvd_status_t status;
     Py_BEGIN_ALLOW_THREADS;
-    status = hvd_store_get(client, scope, key, timeout_ms, &bytes, &n);
+    status = hvd_store_get(at.client, at.scope, at.key, at.timeout_ms, &bytes, &n);
     Py_END_ALLOW_THREADS;
     if (status == HVD_AGAIN)
         Py_RETURN_NONE;

@@ -6,34 +6,26 @@
 #include "tf_api.h"
 
 #include <dlfcn.h>
-#include <string.h>
+#include <stddef.h>
+
+#include "../common/symbols.h"
 
 struct tf_api tf;
 
 static const char framework_name[] = "libtensorflow_framework.so.2";
 
-/* A function pointer is copied as bytes: C has no conversion from an object pointer to it. */
-static bool find(void *library, const char *name, void *ret_function)
-{
-    void *symbol = dlsym(library, name);
-    memcpy(ret_function, &symbol, sizeof symbol);
-    return symbol != NULL;
-}
+#define X(result, name, arguments) {"TF_" #name, offsetof(struct tf_api, name)},
+static const struct symbol required[] = {TF_API_REQUIRED(X)};
+static const struct symbol optional[] = {TF_API_OPTIONAL(X)};
+#undef X
 
 const char *tf_api_load(void)
 {
     void *library = dlopen(framework_name, RTLD_NOLOAD | RTLD_NOW);
     if (library == NULL)
         return framework_name;
-    const char *missing = NULL;
-#define X(result, name, arguments)                                                                 \
-    if (!find(library, "TF_" #name, &tf.name) && missing == NULL)                                  \
-        missing = "TF_" #name;
-    TF_API_REQUIRED(X)
-#undef X
-#define X(result, name, arguments) find(library, "TF_" #name, &tf.name);
-    TF_API_OPTIONAL(X)
-#undef X
+    const char *missing = symbols_load(library, required, sizeof required / sizeof *required, &tf);
+    (void)symbols_load(library, optional, sizeof optional / sizeof *optional, &tf);
     dlclose(library); /* it stays: Python holds it */
     return missing;
 }

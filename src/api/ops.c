@@ -433,7 +433,17 @@ static hvd_status_t set_change(struct world *world, const int32_t *ranks, int32_
     return set_changed(world, status, ticket, ret_id, error);
 }
 
-hvd_status_t hvd_process_set_add(const int32_t *ranks, int32_t count, int32_t *ret_id)
+static hvd_status_t set_open(struct world *world, const int32_t *ranks, int32_t count,
+                             int32_t *ret_id, struct error *error)
+{
+    struct ticket *ticket = NULL;
+    hvd_status_t status = submit_set_open(world->engine, ranks, count, &ticket, error);
+    return set_changed(world, status, ticket, ret_id, error);
+}
+
+/* Both functions that make a set: one that is registered for good, or one that can be closed. */
+static hvd_status_t set_make(const char *function, bool is_registered, const int32_t *ranks,
+                             int32_t count, int32_t *ret_id)
 {
     struct error *error = instance_error();
     struct world *world = instance_enter();
@@ -442,33 +452,25 @@ hvd_status_t hvd_process_set_add(const int32_t *ranks, int32_t count, int32_t *r
     hvd_status_t status = HVD_OK;
     if ((ranks == NULL && count > 0) || ret_id == NULL)
         status = error_set(error, HVD_ERR_INVALID,
-                           "hvd_process_set_add() needs ranks and a place for the id, not NULL.");
+                           "%s() needs ranks and a place for the id, not NULL.", function);
     if (status == HVD_OK)
         status = sets_check(world->engine, ranks, count, error);
-    if (status == HVD_OK)
+    if (status == HVD_OK && is_registered)
         status = set_change(world, ranks, count, -1, ret_id, error);
+    else if (status == HVD_OK)
+        status = set_open(world, ranks, count, ret_id, error);
     instance_leave();
     return status;
 }
 
+hvd_status_t hvd_process_set_add(const int32_t *ranks, int32_t count, int32_t *ret_id)
+{
+    return set_make("hvd_process_set_add", true, ranks, count, ret_id);
+}
+
 hvd_status_t hvd_process_set_open(const int32_t *ranks, int32_t count, int32_t *ret_id)
 {
-    struct error *error = instance_error();
-    struct world *world = instance_enter();
-    if (world == NULL)
-        return error_set(error, HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
-    hvd_status_t status = HVD_OK;
-    if ((ranks == NULL && count > 0) || ret_id == NULL)
-        status = error_set(error, HVD_ERR_INVALID,
-                           "hvd_process_set_open() needs ranks and a place for the id, not NULL.");
-    if (status == HVD_OK)
-        status = sets_check(world->engine, ranks, count, error);
-    struct ticket *ticket = NULL;
-    if (status == HVD_OK)
-        status = submit_set_open(world->engine, ranks, count, &ticket, error);
-    status = set_changed(world, status, ticket, ret_id, error);
-    instance_leave();
-    return status;
+    return set_make("hvd_process_set_open", false, ranks, count, ret_id);
 }
 
 hvd_status_t hvd_process_set_close(int32_t id)

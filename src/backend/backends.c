@@ -2,7 +2,7 @@
 /* backends.c - see backends.h: the table, and a backend that passes each collective to the best of
  * several.
  *
- * Thread: token holder.  Owner: struct world.  Start reading at start(). */
+ * Thread: token holder.  Owner: struct world.  Start reading at choice_start(). */
 #include "backend/backends.h"
 
 #include <stdio.h>
@@ -78,7 +78,7 @@ int32_t backends_choose(struct backend *const *members, const bool *is_open, int
 
 /* ---- the table ---- */
 
-static void group_close(struct backend *b, struct backend_group *g)
+static void choice_group_close(struct backend *b, struct backend_group *g)
 {
     struct choice *c = (struct choice *)b;
     if (g == NULL)
@@ -89,8 +89,8 @@ static void group_close(struct backend *b, struct backend_group *g)
     os_free(b->os, g);
 }
 
-static hvd_status_t group_open(struct backend *b, const struct group *group,
-                               struct backend_group **ret, struct error *error)
+static hvd_status_t choice_group_open(struct backend *b, const struct group *group,
+                                      struct backend_group **ret, struct error *error)
 {
     struct choice *c = (struct choice *)b;
     struct backend_group *g = os_alloc(b->os, sizeof *g);
@@ -105,15 +105,15 @@ static hvd_status_t group_open(struct backend *b, const struct group *group,
         g->is_open[i] = status == HVD_OK;
         if (status == HVD_OK || status == HVD_ERR_UNSUPPORTED)
             continue;
-        group_close(b, g);
+        choice_group_close(b, g);
         return error_set(error, status, "%s", why.text);
     }
     *ret = g;
     return HVD_OK;
 }
 
-static hvd_status_t start(struct backend *b, struct backend_group *g, const struct coll *coll,
-                          struct error *error)
+static hvd_status_t choice_start(struct backend *b, struct backend_group *g,
+                                 const struct coll *coll, struct error *error)
 {
     struct choice *c = (struct choice *)b;
     struct backend_ask ask = backends_ask(&g->group, coll);
@@ -127,15 +127,15 @@ static hvd_status_t start(struct backend *b, struct backend_group *g, const stru
     return c->members[best]->ops->start(c->members[best], g->groups[best], coll, error);
 }
 
-static hvd_status_t progress(struct backend *b, struct backend_group *g, bool *ret_moved,
-                             struct error *error)
+static hvd_status_t choice_progress(struct backend *b, struct backend_group *g, bool *ret_moved,
+                                    struct error *error)
 {
     struct backend *member = ((struct choice *)b)->members[g->running];
     return member->ops->progress(member, g->groups[g->running], ret_moved, error);
 }
 
 /* Numbers continue from `base` in all of them: any may be the next. */
-static void reset(struct backend *b, struct backend_group *g, uint64_t base)
+static void choice_reset(struct backend *b, struct backend_group *g, uint64_t base)
 {
     struct choice *c = (struct choice *)b;
     for (int32_t i = 0; i < c->count; i++)
@@ -144,7 +144,7 @@ static void reset(struct backend *b, struct backend_group *g, uint64_t base)
 }
 
 /* Of the member that most collectives of this kind go to. */
-static const char *activity(const struct backend_group *g, hvd_kind_t kind)
+static const char *choice_activity(const struct backend_group *g, hvd_kind_t kind)
 {
     const struct choice *c = g->choice;
     struct backend_ask ask = {.kind = kind, .dtype = HVD_FLOAT32, .reduce = HVD_SUM};
@@ -152,7 +152,7 @@ static const char *activity(const struct backend_group *g, hvd_kind_t kind)
     return best >= 0 ? c->members[best]->ops->activity(g->groups[best], kind) : "";
 }
 
-static void destroy(struct backend *b)
+static void choice_destroy(struct backend *b)
 {
     struct choice *c = (struct choice *)b;
     if (b == NULL)
@@ -162,7 +162,7 @@ static void destroy(struct backend *b)
     os_free(b->os, c);
 }
 
-static int64_t poll_ns(struct backend *b)
+static int64_t choice_poll_ns(struct backend *b)
 {
     const struct choice *c = (const struct choice *)b;
     int64_t soonest = INT64_MAX;
@@ -174,7 +174,7 @@ static int64_t poll_ns(struct backend *b)
     return soonest;
 }
 
-static bool awaits(const struct backend_group *g, int32_t index)
+static bool choice_awaits(const struct backend_group *g, int32_t index)
 {
     const struct backend_ops *ops = g->choice->members[g->running]->ops;
     return ops->awaits != NULL && ops->awaits(g->groups[g->running], index);
@@ -182,15 +182,15 @@ static bool awaits(const struct backend_group *g, int32_t index)
 
 static const struct backend_ops choice_ops = {.version = BACKEND_VERSION,
                                               .name = "choice",
-                                              .group_open = group_open,
-                                              .group_close = group_close,
-                                              .start = start,
-                                              .progress = progress,
-                                              .reset = reset,
-                                              .activity = activity,
-                                              .destroy = destroy,
-                                              .poll_ns = poll_ns,
-                                              .awaits = awaits};
+                                              .group_open = choice_group_open,
+                                              .group_close = choice_group_close,
+                                              .start = choice_start,
+                                              .progress = choice_progress,
+                                              .reset = choice_reset,
+                                              .activity = choice_activity,
+                                              .destroy = choice_destroy,
+                                              .poll_ns = choice_poll_ns,
+                                              .awaits = choice_awaits};
 
 /* ---- making ---- */
 
@@ -234,7 +234,7 @@ hvd_status_t backends_create(const struct backend_row *const *rows,
     c->base = (struct backend){.ops = &choice_ops, .os = place->os};
     hvd_status_t status = members_create(c, rows, place, error);
     if (status != HVD_OK) {
-        destroy(&c->base);
+        choice_destroy(&c->base);
         return status;
     }
     *ret = &c->base;

@@ -188,6 +188,12 @@ static inline void os_free(const struct os *os, void *p)
 {
     os->free(os->ctx, p);
 }
+/* What an object owns, when it is destroyed. */
+static inline void os_free_each(const struct os *os, void *const *owned, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        os_free(os, owned[i]);
+}
 /* A hint to append to the error's text when create() has failed. */
 const char *os_create_hint(int neg_errno);
 

@@ -87,16 +87,15 @@ static void on_verdict(void *ctx, const struct pace_verdict *v)
         LOG_AT(engine->log, LOG_WARNING, "%s is no longer slower than the other ranks.", name);
         return;
     case PACE_LATE_SUBMIT:
-        LOG_AT(engine->log, LOG_WARNING,
-               "%s is slow: it computes or loads data for %.1f ms of each step, the median rank "
-               "for %.1f ms; a step takes %.1f ms, and the other ranks wait for it.",
-               name, v->own_ns / 1e6, v->typical_ns / 1e6, v->step_ns / 1e6);
-        return;
     case PACE_LATE_TRANSFER:
-        LOG_AT(engine->log, LOG_WARNING,
-               "%s is slow: it submits in time, but the other ranks wait %.1f ms of each step for "
-               "its data (median: %.1f ms); a step takes %.1f ms.",
-               name, v->own_ns / 1e6, v->typical_ns / 1e6, v->step_ns / 1e6);
+        LOG_AT(
+            engine->log, LOG_WARNING,
+            v->cause == PACE_LATE_SUBMIT
+                ? "%s is slow: it computes or loads data for %.1f ms of each step, the median "
+                  "rank for %.1f ms; a step takes %.1f ms, and the other ranks wait for it."
+                : "%s is slow: it submits in time, but the other ranks wait %.1f ms of each step "
+                  "for its data (median: %.1f ms); a step takes %.1f ms.",
+            name, v->own_ns / 1e6, v->typical_ns / 1e6, v->step_ns / 1e6);
         return;
     }
 }

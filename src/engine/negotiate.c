@@ -140,15 +140,20 @@ void negotiate_flush(struct procset *set)
     set->is_waiter_told = is_waiting;
 }
 
+/* A record has been put; what is full is sent at once. */
+static void up_added(struct procset *set, struct writer *w, uint32_t *count)
+{
+    ++*count;
+    if (w->used > UP_FULL)
+        up_end(set, w, count, subtree_waits(set) ? MESSAGE_FLAG_WAITER : 0);
+}
+
 static void up_ready(struct procset *set, uint32_t id)
 {
     if (set->up_ready_count == 0)
         up_begin(set, &set->up_ready, MESSAGE_READY);
     put_u32(&set->up_ready, id);
-    set->up_ready_count++;
-    if (set->up_ready.used > UP_FULL)
-        up_end(set, &set->up_ready, &set->up_ready_count,
-               subtree_waits(set) ? MESSAGE_FLAG_WAITER : 0);
+    up_added(set, &set->up_ready, &set->up_ready_count);
 }
 
 /* A record with a long payload (a process set of very many ranks) may not fit the collecting
@@ -178,10 +183,7 @@ static hvd_status_t up_request(struct procset *set, const struct request *reques
     if (set->up_request_count == 0)
         up_begin(set, &set->up_request, MESSAGE_REQUEST);
     message_request_put(&set->up_request, request);
-    set->up_request_count++;
-    if (set->up_request.used > UP_FULL)
-        up_end(set, &set->up_request, &set->up_request_count,
-               subtree_waits(set) ? MESSAGE_FLAG_WAITER : 0);
+    up_added(set, &set->up_request, &set->up_request_count);
     return HVD_OK;
 }
 
@@ -542,29 +544,14 @@ static hvd_status_t from_child(struct procset *set, int32_t child, const struct 
 static hvd_status_t from_parent(struct procset *set, const struct message_head *head,
                                 struct reader *r, const void *bytes, size_t n, struct error *error)
 {
-    switch ((enum message_type)head->type) {
-    case MESSAGE_RESPONSE:
+    if (head->type == MESSAGE_RESPONSE) {
         relay_down(set, bytes, n);
         set->responses++;
         return apply_items(set, r->bytes + r->at, r->size - r->at, error);
-    case MESSAGE_HALT:
-    case MESSAGE_COMMIT:
+    }
+    if (head->type == MESSAGE_HALT || head->type == MESSAGE_COMMIT) {
         relay_down(set, bytes, n);
         return plan_message(set, set->parent, head, r, error);
-    case MESSAGE_READY:
-    case MESSAGE_REQUEST:
-    case MESSAGE_NUDGE:
-    case MESSAGE_BREAK:
-    case MESSAGE_POSITION:
-    case MESSAGE_SHUTDOWN:
-    case MESSAGE_STUCK:
-    case MESSAGE_ABORT:
-    case MESSAGE_LEAVE:
-    case MESSAGE_OFFER:
-    case MESSAGE_TAKE:
-    case MESSAGE_PIECE:
-    case MESSAGE_CLOCK:
-    case MESSAGE_PACE: break;
     }
     return negotiate_misbehaved(set, set->parent, error, "sent message %d down, which only goes up",
                                 head->type);

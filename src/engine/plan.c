@@ -414,49 +414,47 @@ hvd_status_t plan_relay(struct procset *set, int32_t from, const struct message_
     return HVD_OK;
 }
 
+/* It may have crossed the halt or the commit. */
+static hvd_status_t on_break(struct procset *set, int32_t from, bool is_current, struct reader *r,
+                             struct error *error)
+{
+    if (!reader_done(r))
+        return negotiate_misbehaved(set, from, error, "broke a plan with something behind it");
+    if (!is_current)
+        return HVD_OK;
+    set->plan->is_break_sent = true;
+    halt(set);
+    return HVD_OK;
+}
+
+static hvd_status_t on_halt(struct procset *set, int32_t from, bool is_current, struct reader *r,
+                            struct error *error)
+{
+    struct plan *plan = set->plan;
+    if (!is_current || !reader_done(r) ||
+        (plan->state != PLAN_ANNOUNCED && plan->state != PLAN_RUNNING))
+        return negotiate_misbehaved(set, from, error, "halted a plan that does not run");
+    plan->state = PLAN_HALTED;
+    position_tell(set);
+    return HVD_OK;
+}
+
 hvd_status_t plan_message(struct procset *set, int32_t from, const struct message_head *head,
                           struct reader *r, struct error *error)
 {
-    struct plan *plan = set->plan;
-    bool is_current = plan != NULL && head->generation == set->generation;
-    switch ((enum message_type)head->type) {
-    case MESSAGE_BREAK: /* may have crossed the halt or the commit */
-        if (!reader_done(r))
-            return negotiate_misbehaved(set, from, error, "broke a plan with something behind it");
-        if (!is_current)
-            return HVD_OK;
-        plan->is_break_sent = true;
-        halt(set);
-        return HVD_OK;
-    case MESSAGE_HALT:
-        if (!is_current || !reader_done(r) ||
-            (plan->state != PLAN_ANNOUNCED && plan->state != PLAN_RUNNING))
-            return negotiate_misbehaved(set, from, error, "halted a plan that does not run");
-        plan->state = PLAN_HALTED;
-        position_tell(set);
-        return HVD_OK;
-    case MESSAGE_POSITION:
-        if (!is_current)
-            return negotiate_misbehaved(set, from, error, "told its position in no plan");
+    bool is_current = set->plan != NULL && head->generation == set->generation;
+    if (head->type == MESSAGE_BREAK)
+        return on_break(set, from, is_current, r, error);
+    if (head->type == MESSAGE_HALT)
+        return on_halt(set, from, is_current, r, error);
+    if (head->type == MESSAGE_POSITION && !is_current)
+        return negotiate_misbehaved(set, from, error, "told its position in no plan");
+    if (head->type == MESSAGE_POSITION)
         return on_position(set, from, r, error);
-    case MESSAGE_COMMIT:
-        if (!is_current)
-            return negotiate_misbehaved(set, from, error, "ended a plan that does not run");
+    if (head->type == MESSAGE_COMMIT && !is_current)
+        return negotiate_misbehaved(set, from, error, "ended a plan that does not run");
+    if (head->type == MESSAGE_COMMIT)
         return on_commit(set, from, r, error);
-    case MESSAGE_READY:
-    case MESSAGE_REQUEST:
-    case MESSAGE_NUDGE:
-    case MESSAGE_RESPONSE:
-    case MESSAGE_SHUTDOWN:
-    case MESSAGE_STUCK:
-    case MESSAGE_ABORT:
-    case MESSAGE_LEAVE:
-    case MESSAGE_OFFER:
-    case MESSAGE_TAKE:
-    case MESSAGE_PIECE:
-    case MESSAGE_CLOCK:
-    case MESSAGE_PACE: break;
-    }
     return HVD_OK;
 }
 

@@ -110,12 +110,9 @@ static void run_destroy(struct procset *set, struct run *run)
     const struct os *os = set->engine->os;
     stage_destroy(set, run);
     procset_ids_give(set, &run->batch);
-    os_free(os, run->parts);
-    os_free(os, run->entries);
-    os_free(os, run->counts);
-    os_free(os, run->recv_counts);
-    os_free(os, run->all_splits);
-    os_free(os, run->zeros);
+    void *const owned[] = {run->parts,       run->entries,    run->counts,
+                           run->recv_counts, run->all_splits, run->zeros};
+    os_free_each(os, owned, sizeof owned / sizeof *owned);
 }
 
 static hvd_status_t tables_build(struct procset *set)
@@ -229,16 +226,10 @@ void procset_destroy(struct procset *set)
         procset_ids_give(set, &set->batches[set->batch_head % set->batch_capacity]);
     for (int32_t i = 0; i < PROCSET_RUNS; i++)
         run_destroy(set, &set->runs[i]);
-    os_free(os, set->ring);
-    os_free(os, set->up_bytes);
-    os_free(os, set->batches);
-    os_free(os, set->ids);
-    os_free(os, set->children);
-    os_free(os, set->via);
-    os_free(os, set->child_members);
-    os_free(os, set->child_waits);
-    os_free(os, set->host);
-    os_free(os, set->ranks);
+    void *const owned[] = {set->ring,     set->up_bytes, set->batches,       set->ids,
+                           set->children, set->via,      set->child_members, set->child_waits,
+                           set->host,     set->ranks};
+    os_free_each(os, owned, sizeof owned / sizeof *owned);
     os_free(os, set);
 }
 

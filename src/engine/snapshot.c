@@ -7,7 +7,9 @@
  *
  * Thread: token holder for most; sets_beside() writes what is atomic or under the submit lock.
  * Start reading at snapshot_write(). */
+#include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/json.h"
 #include "engine/coordinator.h"
@@ -487,16 +489,25 @@ static void events_write(struct json *json, const struct engine *engine, int64_t
 
 void snapshot_counters(struct json *json, const struct engine *engine)
 {
-    const hvd_stats_t *s = &engine->stats;
-    json_uint(json, "ops_completed", s->ops_completed);
-    json_uint(json, "batches", s->batches);
-    json_uint(json, "batches_planned", s->batches_planned);
-    json_uint(json, "bytes_reduced", s->bytes_reduced);
-    json_uint(json, "messages_sent", s->messages_sent);
-    json_uint(json, "plan_starts", s->plan_starts);
-    json_uint(json, "plan_breaks", s->plan_breaks);
-    json_uint(json, "cache_hits", s->cache_hits);
-    json_uint(json, "cache_misses", s->cache_misses);
+    static const struct {
+        const char *key;
+        size_t at;
+    } counters[] = {
+        {"ops_completed", offsetof(hvd_stats_t, ops_completed)},
+        {"batches", offsetof(hvd_stats_t, batches)},
+        {"batches_planned", offsetof(hvd_stats_t, batches_planned)},
+        {"bytes_reduced", offsetof(hvd_stats_t, bytes_reduced)},
+        {"messages_sent", offsetof(hvd_stats_t, messages_sent)},
+        {"plan_starts", offsetof(hvd_stats_t, plan_starts)},
+        {"plan_breaks", offsetof(hvd_stats_t, plan_breaks)},
+        {"cache_hits", offsetof(hvd_stats_t, cache_hits)},
+        {"cache_misses", offsetof(hvd_stats_t, cache_misses)},
+    };
+    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++) {
+        uint64_t value;
+        memcpy(&value, (const char *)&engine->stats + counters[i].at, sizeof value);
+        json_uint(json, counters[i].key, value);
+    }
 }
 
 static void state_write(struct json *json, const struct engine *engine)

@@ -683,20 +683,12 @@ static hvd_status_t run_host(struct prover *p, int32_t rank, const struct step *
 
 static hvd_status_t run_wave_step(struct prover *p, int32_t rank, const struct step *step)
 {
-    switch (step->kind) {
-    case STEP_PUBLISH: return run_publish(p, rank, step);
-    case STEP_AWAIT: return run_await(p, rank, step);
-    case STEP_REDUCE_HOST:
-    case STEP_SPREAD: return run_host(p, rank, step);
-    case STEP_SEND:
-    case STEP_RECV:
-    case STEP_RECV_REDUCE:
-    case STEP_SEND_TEMP:
-    case STEP_RECV_TEMP:
-    case STEP_COPY_OUT:
-    case STEP_COPY_IN:
-    case STEP_REDUCE_IN: break;
-    }
+    if (step->kind == STEP_PUBLISH)
+        return run_publish(p, rank, step);
+    if (step->kind == STEP_AWAIT)
+        return run_await(p, rank, step);
+    if (step->kind == STEP_REDUCE_HOST || step->kind == STEP_SPREAD)
+        return run_host(p, rank, step);
     return refuse(p, rank, step, "unknown step");
 }
 

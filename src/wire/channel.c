@@ -7,9 +7,9 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/uio.h>
 
 #include "base/sha256.h"
+#include "wire/stream.h"
 
 #define FRAMES_PER_CALL 64 /* then others get their turn */
 #define MESSAGE_FIRST   512u
@@ -114,15 +114,9 @@ hvd_status_t channel_flush(struct channel *c, struct error *error)
             if (status != HVD_OK)
                 return status;
         }
-        struct iovec iov = {c->tx_frame + c->tx_frame_done, c->tx_frame_bytes - c->tx_frame_done};
-        int64_t n = c->os->send(c->os->ctx, c->fd, &iov, 1);
-        if (n == -EINTR)
-            continue;
-        if (n == -EAGAIN || n == 0)
-            return HVD_IN_PROGRESS;
-        if (n < 0)
-            return fail_io((int)n, error);
-        c->tx_frame_done += (size_t)n;
+        int rc = stream_send(c->os, c->fd, c->tx_frame, c->tx_frame_bytes, &c->tx_frame_done);
+        if (rc != 0)
+            return rc == -EAGAIN ? HVD_IN_PROGRESS : fail_io(rc, error);
     }
     tx_frame_give(c);
     return HVD_OK;
@@ -132,16 +126,11 @@ hvd_status_t channel_flush(struct channel *c, struct error *error)
 static hvd_status_t fill(struct channel *c, uint8_t *bytes, uint32_t *done, uint32_t want,
                          struct error *error)
 {
-    while (*done < want) {
-        int64_t n = c->os->recv(c->os->ctx, c->fd, bytes + *done, want - *done);
-        if (n == -EINTR)
-            continue;
-        if (n == -EAGAIN)
-            return HVD_IN_PROGRESS;
-        if (n <= 0)
-            return fail_io(n == 0 ? -ECONNRESET : (int)n, error);
-        *done += (uint32_t)n;
-    }
+    size_t at = *done;
+    int rc = stream_recv(c->os, c->fd, bytes, want, &at);
+    *done = (uint32_t)at;
+    if (rc != 0)
+        return rc == -EAGAIN ? HVD_IN_PROGRESS : fail_io(rc, error);
     return HVD_OK;
 }
 

@@ -21,6 +21,7 @@
 
 #include "base/codec.h"
 #include "base/sha256.h"
+#include "wire/stream.h"
 
 #define HELLO_MAGIC   0x48445648u /* "HVDH" */
 #define MAC_AT        96          /* everything before it is under the MAC */
@@ -161,35 +162,18 @@ static hvd_status_t fail_io(int neg_errno, struct error *error)
 /* HVD_OK: all sent. */
 static hvd_status_t flush(struct handshake *h, const struct os *os, int fd, struct error *error)
 {
-    while (h->out_done < h->out_size) {
-        struct iovec iov = {h->out + h->out_done, h->out_size - h->out_done};
-        int64_t n = os->send(os->ctx, fd, &iov, 1);
-        if (n == -EINTR)
-            continue;
-        if (n == -EAGAIN || n == 0)
-            return HVD_IN_PROGRESS;
-        if (n < 0)
-            return fail_io((int)n, error);
-        h->out_done += (uint32_t)n;
-    }
+    int rc = stream_send(os, fd, h->out, h->out_size, &h->out_done);
+    if (rc != 0)
+        return rc == -EAGAIN ? HVD_IN_PROGRESS : fail_io(rc, error);
     return HVD_OK;
 }
 
 /* HVD_OK: one whole message is in h->in. */
 static hvd_status_t fill(struct handshake *h, const struct os *os, int fd, struct error *error)
 {
-    while (h->in_done < HANDSHAKE_BYTES) {
-        int64_t n = os->recv(os->ctx, fd, h->in + h->in_done, HANDSHAKE_BYTES - h->in_done);
-        if (n == -EINTR)
-            continue;
-        if (n == -EAGAIN)
-            return HVD_IN_PROGRESS;
-        if (n < 0)
-            return fail_io((int)n, error);
-        if (n == 0)
-            return fail_io(-ECONNRESET, error);
-        h->in_done += (uint32_t)n;
-    }
+    int rc = stream_recv(os, fd, h->in, HANDSHAKE_BYTES, &h->in_done);
+    if (rc != 0)
+        return rc == -EAGAIN ? HVD_IN_PROGRESS : fail_io(rc, error);
     h->in_done = 0;
     return HVD_OK;
 }

@@ -48,7 +48,7 @@ struct handshake {
     uint8_t transcript[32]; /* hash of both hellos: binds the proofs and the link keys to them */
     uint64_t peer_epoch;
     uint8_t out[HANDSHAKE_BYTES], in[HANDSHAKE_BYTES];
-    uint32_t out_done, out_size, in_done;
+    size_t out_done, out_size, in_done;
 };
 
 hvd_status_t handshake_begin(struct handshake *h, const struct os *os,

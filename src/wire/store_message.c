@@ -105,16 +105,23 @@ size_t store_request_write(const struct store_request *request, void *ret_bytes,
     return w.bad ? 0 : w.used;
 }
 
-struct reply *reply_create(struct budget *budget, size_t n, uint8_t **ret_room)
+/* The first reference to memory that was taken from the budget; NULL if there was none. */
+static struct reply *reply_first(struct reply *reply, struct budget *budget, size_t bytes)
 {
-    size_t bytes = OK_HEADER_BYTES + n;
-    struct reply *reply = budget_take(budget, sizeof *reply + bytes);
     if (reply == NULL)
         return NULL;
     reply->budget = budget;
     reply->refs = 1;
     reply->bytes = bytes;
-    *ret_room = reply->message + OK_HEADER_BYTES; /* zeroed memory: HVD_OK and no text */
+    return reply;
+}
+
+struct reply *reply_create(struct budget *budget, size_t n, uint8_t **ret_room)
+{
+    size_t bytes = OK_HEADER_BYTES + n;
+    struct reply *reply = budget_take(budget, sizeof *reply + bytes);
+    if (reply_first(reply, budget, bytes) != NULL)
+        *ret_room = reply->message + OK_HEADER_BYTES; /* zeroed memory: HVD_OK and no text */
     return reply;
 }
 
@@ -127,11 +134,8 @@ struct reply *reply_status(struct budget *budget, hvd_status_t status, const cha
     va_end(args);
     size_t bytes = OK_HEADER_BYTES + strlen(text);
     struct reply *reply = budget_take_small(budget, sizeof *reply + bytes);
-    if (reply == NULL)
+    if (reply_first(reply, budget, bytes) == NULL)
         return NULL;
-    reply->budget = budget;
-    reply->refs = 1;
-    reply->bytes = bytes;
     struct writer w;
     writer_init(&w, reply->message, bytes);
     put_u32(&w, (uint32_t)status);

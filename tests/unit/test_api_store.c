@@ -26,14 +26,21 @@ static hvd_store_server_t *serve(const char *address)
     return server;
 }
 
+/* A server of this machine, and a client of it. */
+static hvd_store_server_t *serve_and_open(hvd_store_client_t **ret_client)
+{
+    hvd_store_server_t *server = serve("127.0.0.1:0");
+    assert_int_equal(hvd_store_open(where, key, TIMEOUT_MS, ret_client), HVD_OK);
+    return server;
+}
+
 static void test_put_and_get(void **state)
 {
     (void)state;
-    hvd_store_server_t *server = serve("127.0.0.1:0");
     hvd_store_client_t *client = NULL;
+    hvd_store_server_t *server = serve_and_open(&client);
     void *bytes = NULL;
     size_t n = 0;
-    assert_int_equal(hvd_store_open(where, key, TIMEOUT_MS, &client), HVD_OK);
     assert_int_equal(hvd_store_get(client, "s", "k", 0, &bytes, &n), HVD_AGAIN);
     assert_int_equal(hvd_store_put(client, "s", "k", "value", 5, TIMEOUT_MS), HVD_OK);
     assert_int_equal(hvd_store_get(client, "s", "k", 0, &bytes, &n), HVD_OK);
@@ -78,11 +85,10 @@ static void test_wait_for_another(void **state)
 static void test_delete(void **state)
 {
     (void)state;
-    hvd_store_server_t *server = serve("127.0.0.1:0");
     hvd_store_client_t *client = NULL;
+    hvd_store_server_t *server = serve_and_open(&client);
     void *bytes = NULL;
     size_t n = 0;
-    assert_int_equal(hvd_store_open(where, key, TIMEOUT_MS, &client), HVD_OK);
     assert_int_equal(hvd_store_put(client, "old", "a", "1", 1, TIMEOUT_MS), HVD_OK);
     assert_int_equal(hvd_store_put(client, "old", "b", "2", 1, TIMEOUT_MS), HVD_OK);
     assert_int_equal(hvd_store_put(client, "kept", "a", "3", 1, TIMEOUT_MS), HVD_OK);

@@ -143,7 +143,7 @@ static struct policy_options usual(int32_t np, int32_t min_np)
                                    .halt_ns = 3 * S};
 }
 
-static void bed_open(struct bed *b, const struct policy_options *options)
+static void bed_open(struct bed *b, struct policy_options options)
 {
     memset(b, 0, sizeof *b);
     mem_init(&b->mem, os_host());
@@ -151,7 +151,7 @@ static void bed_open(struct bed *b, const struct policy_options *options)
     b->ops = (struct policy_ops){b,       op_open_host, op_close_host, op_spawn,
                                  op_halt, op_review,    op_announce,   op_generation,
                                  op_stop, op_say,       op_chance};
-    policy_init(&b->policy, &b->mem, &b->ops, options, b->now_ns);
+    policy_init(&b->policy, &b->mem, &b->ops, &options, b->now_ns);
 }
 
 static void bed_close(struct bed *b)
@@ -207,357 +207,320 @@ static void all_meet(struct bed *b, int32_t count)
     policy_met(&b->policy);
 }
 
+/* All slots are on host a, and every worker is in the first generation. */
+static void meet_on_a(struct bed *b, struct policy_options options)
+{
+    bed_open(b, options);
+    list(b, "a", options.np, NULL, 0);
+    all_meet(b, options.np);
+}
+
+/* Every test below opens this one; it is closed for them. */
+static int setup(void **state)
+{
+    static struct bed bed;
+    *state = &bed;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    bed_close(*state);
+    return 0;
+}
+
 /* ---- one by one ---- */
 
 static void first_waits_for_all(void **state)
 {
-    (void)state;
-    struct bed b;
-    struct policy_options o = usual(3, 2);
-    bed_open(&b, &o);
-    list(&b, "a", 2, "b", 1);
-    assert_int_equal(b.spawns, 3);
-    ask(&b, 2);
-    ask(&b, 0);
-    assert_int_equal(b.generations, 0);
-    ask(&b, 1);
-    assert_int_equal(b.generations, 1);
-    assert_int_equal(b.policy.members[2], 2); /* in the order of hosts and slots */
+    struct bed *b = *state;
+    bed_open(b, usual(3, 2));
+    list(b, "a", 2, "b", 1);
+    assert_int_equal(b->spawns, 3);
+    ask(b, 2);
+    ask(b, 0);
+    assert_int_equal(b->generations, 0);
+    ask(b, 1);
+    assert_int_equal(b->generations, 1);
+    assert_int_equal(b->policy.members[2], 2); /* in the order of hosts and slots */
     int32_t rank = 0, size = 0;
-    policy_cross(&b.policy, 2, &rank, &size);
+    policy_cross(&b->policy, 2, &rank, &size);
     assert_int_equal(rank, 1);
     assert_int_equal(size, 2);
-    bed_close(&b);
 }
 
 static void survivors_first(void **state)
 {
-    (void)state;
-    struct bed b;
-    struct policy_options o = usual(4, 2);
-    bed_open(&b, &o);
-    list(&b, "a", 4, NULL, 0);
-    all_meet(&b, 4);
-    end(&b, 0, 0, SIGKILL);
-    assert_int_equal(b.spawns, 5); /* in its slot, at once */
-    int32_t newcomer = policy_find(&b.policy, 0, 4);
-    ask(&b, 1);
-    ask(&b, 2);
-    assert_int_equal(b.generations, 1);
-    ask(&b, 3);
-    assert_int_equal(b.generations, 2); /* nobody waits for who still starts */
-    assert_int_equal(b.policy.member_count, 3);
-    assert_int_equal(b.policy.members[0], 1);
-    policy_met(&b.policy);
-    assert_int_equal(b.announces, 0);
-    ask(&b, newcomer);
-    assert_int_equal(b.announces, 1);
-    assert_true(b.policy.notice.added_version == 1 && b.policy.notice.removed_version == 0);
+    struct bed *b = *state;
+    meet_on_a(b, usual(4, 2));
+    end(b, 0, 0, SIGKILL);
+    assert_int_equal(b->spawns, 5); /* in its slot, at once */
+    int32_t newcomer = policy_find(&b->policy, 0, 4);
+    ask(b, 1);
+    ask(b, 2);
+    assert_int_equal(b->generations, 1);
+    ask(b, 3);
+    assert_int_equal(b->generations, 2); /* nobody waits for who still starts */
+    assert_int_equal(b->policy.member_count, 3);
+    assert_int_equal(b->policy.members[0], 1);
+    policy_met(&b->policy);
+    assert_int_equal(b->announces, 0);
+    ask(b, newcomer);
+    assert_int_equal(b->announces, 1);
+    assert_true(b->policy.notice.added_version == 1 && b->policy.notice.removed_version == 0);
     for (int32_t i = 1; i < 4; i++)
-        ask(&b, i);
-    assert_int_equal(b.policy.member_count, 4);
-    assert_int_equal(b.policy.members[3], newcomer);
-    assert_int_equal(policy_local_rank(&b.policy, newcomer), 0);
-    bed_close(&b);
+        ask(b, i);
+    assert_int_equal(b->policy.member_count, 4);
+    assert_int_equal(b->policy.members[3], newcomer);
+    assert_int_equal(policy_local_rank(&b->policy, newcomer), 0);
 }
 
 static void blamed_is_put_out(void **state)
 {
-    (void)state;
-    struct bed b;
+    struct bed *b = *state;
     char why[256];
-    struct policy_options o = usual(3, 2);
-    bed_open(&b, &o);
-    list(&b, "a", 3, NULL, 0);
-    all_meet(&b, 3);
-    policy_worker_broke(&b.policy, 0, 1, 2, "rank 2 is hung");
-    policy_worker_broke(&b.policy, 1, 1, 2, "rank 2 is hung");
-    ask(&b, 0);
-    ask(&b, 1);
-    assert_int_equal(b.generations, 1); /* it may come, or end, by itself */
-    turn_at(&b, 600 * MS);
-    assert_int_equal(b.generations, 2);
-    assert_int_equal(b.policy.member_count, 2);
-    assert_int_equal(policy_judge(&b.policy, 2, why, sizeof why), HVD_ERR_STALE);
+    meet_on_a(b, usual(3, 2));
+    policy_worker_broke(&b->policy, 0, 1, 2, "rank 2 is hung");
+    policy_worker_broke(&b->policy, 1, 1, 2, "rank 2 is hung");
+    ask(b, 0);
+    ask(b, 1);
+    assert_int_equal(b->generations, 1); /* it may come, or end, by itself */
+    turn_at(b, 600 * MS);
+    assert_int_equal(b->generations, 2);
+    assert_int_equal(b->policy.member_count, 2);
+    assert_int_equal(policy_judge(&b->policy, 2, why, sizeof why), HVD_ERR_STALE);
     assert_non_null(strstr(why, "rank 2 is hung"));
-    assert_int_equal(b.halts, 0);
-    turn_at(&b, 3 * S);
-    assert_int_equal(b.halts, 1);
-    bed_close(&b);
+    assert_int_equal(b->halts, 0);
+    turn_at(b, 3 * S);
+    assert_int_equal(b->halts, 1);
 }
 
 /* Whoever asks lives, whatever the others say of it. */
 static void blamed_but_asks(void **state)
 {
-    (void)state;
-    struct bed b;
-    struct policy_options o = usual(3, 2);
-    bed_open(&b, &o);
-    list(&b, "a", 3, NULL, 0);
-    all_meet(&b, 3);
-    policy_worker_broke(&b.policy, 0, 1, 2, "rank 2 has left");
-    ask(&b, 2);
-    turn_at(&b, 2 * S);
-    ask(&b, 0);
-    policy_worker_broke(&b.policy, 1, 7, 0, "of another time");
-    ask(&b, 1);
-    assert_int_equal(b.policy.member_count, 3);
-    assert_int_equal(b.generations, 2);
-    bed_close(&b);
+    struct bed *b = *state;
+    meet_on_a(b, usual(3, 2));
+    policy_worker_broke(&b->policy, 0, 1, 2, "rank 2 has left");
+    ask(b, 2);
+    turn_at(b, 2 * S);
+    ask(b, 0);
+    policy_worker_broke(&b->policy, 1, 7, 0, "of another time");
+    ask(b, 1);
+    assert_int_equal(b->policy.member_count, 3);
+    assert_int_equal(b->generations, 2);
 }
 
 static void silent_is_put_out(void **state)
 {
-    (void)state;
-    struct bed b;
-    struct policy_options o = usual(3, 1);
-    bed_open(&b, &o);
-    list(&b, "a", 3, NULL, 0);
-    all_meet(&b, 3);
-    end(&b, 0, 0, SIGKILL);
-    policy_worker_broke(&b.policy, 1, 1, 0, "rank 0 died"); /* alive, but busy */
-    turn_at(&b, 11 * S);
-    assert_int_equal(b.policy.workers[1].state, POLICY_MEMBER);
-    assert_int_equal(b.policy.workers[2].state, POLICY_EVICTED);
-    turn_at(&b, 60 * S);
-    assert_int_equal(b.policy.workers[1].state, POLICY_MEMBER); /* nobody else has the state */
-    turn_at(&b, 600 * S);
-    assert_true(b.is_stopped); /* nobody is left */
-    bed_close(&b);
+    struct bed *b = *state;
+    meet_on_a(b, usual(3, 1));
+    end(b, 0, 0, SIGKILL);
+    policy_worker_broke(&b->policy, 1, 1, 0, "rank 0 died"); /* alive, but busy */
+    turn_at(b, 11 * S);
+    assert_int_equal(b->policy.workers[1].state, POLICY_MEMBER);
+    assert_int_equal(b->policy.workers[2].state, POLICY_EVICTED);
+    turn_at(b, 60 * S);
+    assert_int_equal(b->policy.workers[1].state, POLICY_MEMBER); /* nobody else has the state */
+    turn_at(b, 600 * S);
+    assert_true(b->is_stopped); /* nobody is left */
 }
 
 static void not_met_is_put_out(void **state)
 {
-    (void)state;
-    struct bed b;
-    struct policy_options o = usual(2, 1);
-    bed_open(&b, &o);
-    list(&b, "a", 2, NULL, 0);
-    ask(&b, 0);
-    ask(&b, 1);
-    b.procs[1].epoch = 0; /* let in, but does not bring its addresses */
-    turn_at(&b, 11 * S);
-    assert_int_equal(b.policy.workers[1].state, POLICY_EVICTED);
-    assert_int_equal(b.halts, 1);
-    bed_close(&b);
+    struct bed *b = *state;
+    bed_open(b, usual(2, 1));
+    list(b, "a", 2, NULL, 0);
+    ask(b, 0);
+    ask(b, 1);
+    b->procs[1].epoch = 0; /* let in, but does not bring its addresses */
+    turn_at(b, 11 * S);
+    assert_int_equal(b->policy.workers[1].state, POLICY_EVICTED);
+    assert_int_equal(b->halts, 1);
 }
 
 static void spare_takes_over(void **state)
 {
-    (void)state;
-    struct bed b;
+    struct bed *b = *state;
     struct policy_options o = usual(2, 2);
     o.spares = 1;
-    bed_open(&b, &o);
-    list(&b, "a", 2, NULL, 0);
-    assert_int_equal(b.spawns, 3);
-    all_meet(&b, 2);
-    ask(&b, 2);
-    assert_int_equal(b.announces, 0); /* it is no newcomer */
-    end(&b, 0, 1, 0);
-    assert_int_equal(b.spawns, 4); /* the next spare, not a replacement */
-    ask(&b, 1);
-    assert_int_equal(b.policy.member_count, 2);
-    assert_int_equal(b.policy.members[1], 2);
-    bed_close(&b);
+    bed_open(b, o);
+    list(b, "a", 2, NULL, 0);
+    assert_int_equal(b->spawns, 3);
+    all_meet(b, 2);
+    ask(b, 2);
+    assert_int_equal(b->announces, 0); /* it is no newcomer */
+    end(b, 0, 1, 0);
+    assert_int_equal(b->spawns, 4); /* the next spare, not a replacement */
+    ask(b, 1);
+    assert_int_equal(b->policy.member_count, 2);
+    assert_int_equal(b->policy.members[1], 2);
 }
 
 static void late_spare_takes_over(void **state)
 {
-    (void)state;
-    struct bed b;
+    struct bed *b = *state;
     struct policy_options o = usual(2, 2);
     o.spares = 1;
-    bed_open(&b, &o);
-    list(&b, "a", 2, NULL, 0);
-    all_meet(&b, 2);
-    end(&b, 0, 0, SIGKILL); /* a replacement is started; the spare was not in the room */
-    ask(&b, 1);
-    ask(&b, 2);
-    assert_int_equal(b.generations, 2);
-    assert_int_equal(b.policy.members[1], 2);
-    assert_int_equal(b.spawns, 4);
-    bed_close(&b);
+    meet_on_a(b, o);
+    end(b, 0, 0, SIGKILL); /* a replacement is started; the spare was not in the room */
+    ask(b, 1);
+    ask(b, 2);
+    assert_int_equal(b->generations, 2);
+    assert_int_equal(b->policy.members[1], 2);
+    assert_int_equal(b->spawns, 4);
 }
 
 static void hosts_leave(void **state)
 {
-    (void)state;
-    struct bed b;
+    struct bed *b = *state;
     char why[256];
     struct policy_options o = usual(2, 1);
     o.is_fixed = false;
-    bed_open(&b, &o);
-    list(&b, "a", 1, "b", 1);
-    all_meet(&b, 2);
-    list(&b, "b", 1, NULL, 0);
-    assert_true(b.policy.notice.removed_version == 1);
-    assert_int_equal(policy_judge(&b.policy, 0, why, sizeof why), HVD_OK);
-    ask(&b, 0);
-    assert_int_equal(b.generations, 1);
-    ask(&b, 1);
-    assert_int_equal(b.policy.member_count, 1);
-    assert_int_equal(policy_judge(&b.policy, 0, why, sizeof why), HVD_ERR_REMOVED);
+    bed_open(b, o);
+    list(b, "a", 1, "b", 1);
+    all_meet(b, 2);
+    list(b, "b", 1, NULL, 0);
+    assert_true(b->policy.notice.removed_version == 1);
+    assert_int_equal(policy_judge(&b->policy, 0, why, sizeof why), HVD_OK);
+    ask(b, 0);
+    assert_int_equal(b->generations, 1);
+    ask(b, 1);
+    assert_int_equal(b->policy.member_count, 1);
+    assert_int_equal(policy_judge(&b->policy, 0, why, sizeof why), HVD_ERR_REMOVED);
     assert_non_null(strstr(why, "host a is no longer available"));
-    end(&b, 0, 0, 0);
-    assert_false(b.policy.is_finishing); /* who was told to leave has not finished the job */
-    assert_int_equal(b.policy.hosts[0].state, POLICY_HOST_CLOSED);
-    bed_close(&b);
+    end(b, 0, 0, 0);
+    assert_false(b->policy.is_finishing); /* who was told to leave has not finished the job */
+    assert_int_equal(b->policy.hosts[0].state, POLICY_HOST_CLOSED);
 }
 
 static void state_is_handed_over(void **state)
 {
-    (void)state;
-    struct bed b;
+    struct bed *b = *state;
     struct policy_options o = usual(2, 1);
     o.is_fixed = false;
-    bed_open(&b, &o);
-    list(&b, "a", 2, NULL, 0);
-    all_meet(&b, 2);
-    list(&b, "b", 1, NULL, 0);
-    assert_int_equal(b.announces, 0); /* not before there is an heir */
-    ask(&b, 2);
-    assert_int_equal(b.announces, 1);
-    ask(&b, 0);
-    ask(&b, 1);
-    assert_int_equal(b.policy.member_count, 2);
-    assert_int_equal(b.policy.members[0], 0);
-    assert_int_equal(b.policy.members[1], 2);
-    policy_met(&b.policy);
-    turn(&b);
-    assert_int_equal(b.announces, 2);
-    ask(&b, 0);
-    ask(&b, 2);
-    assert_int_equal(b.policy.member_count, 1);
-    assert_int_equal(b.policy.members[0], 2);
-    bed_close(&b);
+    meet_on_a(b, o);
+    list(b, "b", 1, NULL, 0);
+    assert_int_equal(b->announces, 0); /* not before there is an heir */
+    ask(b, 2);
+    assert_int_equal(b->announces, 1);
+    ask(b, 0);
+    ask(b, 1);
+    assert_int_equal(b->policy.member_count, 2);
+    assert_int_equal(b->policy.members[0], 0);
+    assert_int_equal(b->policy.members[1], 2);
+    policy_met(&b->policy);
+    turn(b);
+    assert_int_equal(b->announces, 2);
+    ask(b, 0);
+    ask(b, 2);
+    assert_int_equal(b->policy.member_count, 1);
+    assert_int_equal(b->policy.members[0], 2);
 }
 
 static void cooldown_applies(void **state)
 {
-    (void)state;
-    struct bed b;
+    struct bed *b = *state;
     struct policy_options o = usual(4, 2);
     o.has_cooldown = true;
     o.cooldown_low_s = 10;
     o.cooldown_high_s = 100;
-    bed_open(&b, &o);
-    list(&b, "a", 2, "b", 2);
-    all_meet(&b, 4);
-    end(&b, 2, 1, 0);
-    assert_int_equal(b.policy.workers[3].state, POLICY_EVICTED); /* the whole host */
-    assert_int_equal(b.spawns, 4);
-    ask(&b, 0);
-    ask(&b, 1);
-    assert_int_equal(b.policy.member_count, 2);
-    end(&b, 3, 0, SIGKILL);
-    turn_at(&b, 24 * S); /* 10 * 2^1 + 0.5 * 10 */
-    assert_int_equal(b.spawns, 4);
-    turn_at(&b, 2 * S);
-    assert_int_equal(b.spawns, 6);
-    end(&b, 0, 1, 0); /* the only host that works is never left alone */
-    end(&b, 1, 0, SIGKILL);
-    assert_true(b.is_stopped);
-    bed_close(&b);
+    bed_open(b, o);
+    list(b, "a", 2, "b", 2);
+    all_meet(b, 4);
+    end(b, 2, 1, 0);
+    assert_int_equal(b->policy.workers[3].state, POLICY_EVICTED); /* the whole host */
+    assert_int_equal(b->spawns, 4);
+    ask(b, 0);
+    ask(b, 1);
+    assert_int_equal(b->policy.member_count, 2);
+    end(b, 3, 0, SIGKILL);
+    turn_at(b, 24 * S); /* 10 * 2^1 + 0.5 * 10 */
+    assert_int_equal(b->spawns, 4);
+    turn_at(b, 2 * S);
+    assert_int_equal(b->spawns, 6);
+    end(b, 0, 1, 0); /* the only host that works is never left alone */
+    end(b, 1, 0, SIGKILL);
+    assert_true(b->is_stopped);
 }
 
 static void crash_loop_ends(void **state)
 {
-    (void)state;
-    struct bed b;
-    struct policy_options o = usual(2, 2);
-    bed_open(&b, &o);
-    list(&b, "a", 2, NULL, 0);
-    ask(&b, 0);
-    for (int i = 0; i < POLICY_CRASH_MAX && !b.is_stopped; i++) {
-        turn_at(&b, 30 * S);
-        end(&b, policy_find(&b.policy, 0, (uint32_t)(i + 1)), 3, 0);
+    struct bed *b = *state;
+    bed_open(b, usual(2, 2));
+    list(b, "a", 2, NULL, 0);
+    ask(b, 0);
+    for (int i = 0; i < POLICY_CRASH_MAX && !b->is_stopped; i++) {
+        turn_at(b, 30 * S);
+        end(b, policy_find(&b->policy, 0, (uint32_t)(i + 1)), 3, 0);
     }
-    assert_true(b.is_stopped);
-    assert_int_equal(b.policy.end_code, 3);
-    assert_non_null(strstr(b.policy.end_text, "Too few workers can be started"));
-    bed_close(&b);
+    assert_true(b->is_stopped);
+    assert_int_equal(b->policy.end_code, 3);
+    assert_non_null(strstr(b->policy.end_text, "Too few workers can be started"));
 }
 
 /* A machine from which processes are killed, again and again, is not a crash loop. */
 static void kills_never_end_it(void **state)
 {
-    (void)state;
-    struct bed b;
-    struct policy_options o = usual(2, 1);
-    bed_open(&b, &o);
-    list(&b, "a", 2, NULL, 0);
-    all_meet(&b, 2);
+    struct bed *b = *state;
+    meet_on_a(b, usual(2, 1));
     for (int i = 0; i < 2000; i++) {
-        int32_t victim = b.policy.members[b.policy.member_count - 1];
-        b.now_ns += 500 * MS;
-        end(&b, victim, 0, SIGKILL);
-        ask(&b, b.policy.members[0]);
-        for (int32_t k = 0; k < b.policy.worker_count; k++)
-            if (b.policy.workers[k].state == POLICY_STARTING)
-                ask(&b, k);
-        ask(&b, b.policy.members[0]);
-        assert_int_equal(b.policy.member_count, 2);
-        assert_false(b.is_stopped);
+        int32_t victim = b->policy.members[b->policy.member_count - 1];
+        b->now_ns += 500 * MS;
+        end(b, victim, 0, SIGKILL);
+        ask(b, b->policy.members[0]);
+        for (int32_t k = 0; k < b->policy.worker_count; k++)
+            if (b->policy.workers[k].state == POLICY_STARTING)
+                ask(b, k);
+        ask(b, b->policy.members[0]);
+        assert_int_equal(b->policy.member_count, 2);
+        assert_false(b->is_stopped);
     }
-    assert_in_range(b.policy.worker_count, 2, 4); /* entries are used again */
-    bed_close(&b);
+    assert_in_range(b->policy.worker_count, 2, 4); /* entries are used again */
 }
 
 static void too_few(void **state)
 {
-    (void)state;
-    struct bed b;
+    struct bed *b = *state;
     struct policy_options o = usual(4, 3);
     o.is_fixed = false;
-    bed_open(&b, &o);
-    list(&b, "a", 3, NULL, 0);
-    turn_at(&b, 599 * S);
-    assert_false(b.is_stopped);
-    turn_at(&b, 2 * S);
-    assert_true(b.is_stopped);
-    assert_non_null(strstr(b.policy.end_text, "there are 3 slots, and 4 are needed (-np)"));
-    bed_close(&b);
+    bed_open(b, o);
+    list(b, "a", 3, NULL, 0);
+    turn_at(b, 599 * S);
+    assert_false(b->is_stopped);
+    turn_at(b, 2 * S);
+    assert_true(b->is_stopped);
+    assert_non_null(strstr(b->policy.end_text, "there are 3 slots, and 4 are needed (-np)"));
 }
 
 static void success_ends_it(void **state)
 {
-    (void)state;
-    struct bed b;
+    struct bed *b = *state;
     char why[256];
-    struct policy_options o = usual(3, 1);
-    bed_open(&b, &o);
-    list(&b, "a", 3, NULL, 0);
-    all_meet(&b, 3);
-    end(&b, 2, 0, SIGKILL);
-    end(&b, 0, 0, 0);
-    assert_false(b.is_stopped);
-    assert_int_equal(policy_judge(&b.policy, 1, why, sizeof why), HVD_ERR_REMOVED);
-    assert_int_equal(b.halts, 1); /* the replacement, which has just been started */
-    end(&b, 1, 0, 0);
-    end(&b, policy_find(&b.policy, 0, 3), 0, SIGKILL);
-    assert_true(b.is_stopped);
-    assert_int_equal(b.policy.end_code, 0);
-    bed_close(&b);
+    meet_on_a(b, usual(3, 1));
+    end(b, 2, 0, SIGKILL);
+    end(b, 0, 0, 0);
+    assert_false(b->is_stopped);
+    assert_int_equal(policy_judge(&b->policy, 1, why, sizeof why), HVD_ERR_REMOVED);
+    assert_int_equal(b->halts, 1); /* the replacement, which has just been started */
+    end(b, 1, 0, 0);
+    end(b, policy_find(&b->policy, 0, 3), 0, SIGKILL);
+    assert_true(b->is_stopped);
+    assert_int_equal(b->policy.end_code, 0);
 }
 
 static void reset_limit(void **state)
 {
-    (void)state;
-    struct bed b;
+    struct bed *b = *state;
     struct policy_options o = usual(2, 1);
     o.reset_limit = 1;
-    bed_open(&b, &o);
-    list(&b, "a", 2, NULL, 0);
-    all_meet(&b, 2);
-    end(&b, 1, 9, 0);
-    ask(&b, 0);
-    assert_int_equal(b.generations, 2);
-    ask(&b, 0);
-    assert_true(b.is_stopped);
-    assert_int_equal(b.policy.end_code, 9);
-    assert_non_null(strstr(b.policy.end_text, "exceeded limit: 1"));
-    bed_close(&b);
+    meet_on_a(b, o);
+    end(b, 1, 9, 0);
+    ask(b, 0);
+    assert_int_equal(b->generations, 2);
+    ask(b, 0);
+    assert_true(b->is_stopped);
+    assert_int_equal(b->policy.end_code, 9);
+    assert_non_null(strstr(b->policy.end_text, "exceeded limit: 1"));
 }
 
 /* ---- random histories ---- */
@@ -651,7 +614,7 @@ static void history(uint64_t seed)
 {
     struct bed b;
     struct policy_options o = usual(2, 1);
-    bed_open(&b, &o);
+    bed_open(&b, o);
     b.random = seed * 2654435761u + 1;
     o.min_np = (int32_t)(1 + draw(&b, 2));
     o.max_np = (int32_t)(2 + draw(&b, 7));
@@ -692,14 +655,22 @@ static void random_histories(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(first_waits_for_all), cmocka_unit_test(survivors_first),
-        cmocka_unit_test(blamed_is_put_out),   cmocka_unit_test(blamed_but_asks),
-        cmocka_unit_test(silent_is_put_out),   cmocka_unit_test(not_met_is_put_out),
-        cmocka_unit_test(spare_takes_over),    cmocka_unit_test(late_spare_takes_over),
-        cmocka_unit_test(hosts_leave),         cmocka_unit_test(state_is_handed_over),
-        cmocka_unit_test(cooldown_applies),    cmocka_unit_test(crash_loop_ends),
-        cmocka_unit_test(kills_never_end_it),  cmocka_unit_test(too_few),
-        cmocka_unit_test(success_ends_it),     cmocka_unit_test(reset_limit),
+        cmocka_unit_test_setup_teardown(first_waits_for_all, setup, teardown),
+        cmocka_unit_test_setup_teardown(survivors_first, setup, teardown),
+        cmocka_unit_test_setup_teardown(blamed_is_put_out, setup, teardown),
+        cmocka_unit_test_setup_teardown(blamed_but_asks, setup, teardown),
+        cmocka_unit_test_setup_teardown(silent_is_put_out, setup, teardown),
+        cmocka_unit_test_setup_teardown(not_met_is_put_out, setup, teardown),
+        cmocka_unit_test_setup_teardown(spare_takes_over, setup, teardown),
+        cmocka_unit_test_setup_teardown(late_spare_takes_over, setup, teardown),
+        cmocka_unit_test_setup_teardown(hosts_leave, setup, teardown),
+        cmocka_unit_test_setup_teardown(state_is_handed_over, setup, teardown),
+        cmocka_unit_test_setup_teardown(cooldown_applies, setup, teardown),
+        cmocka_unit_test_setup_teardown(crash_loop_ends, setup, teardown),
+        cmocka_unit_test_setup_teardown(kills_never_end_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(too_few, setup, teardown),
+        cmocka_unit_test_setup_teardown(success_ends_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(reset_limit, setup, teardown),
         cmocka_unit_test(random_histories),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,14 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python objects between ranks as NumPy arrays of bytes, for packages whose arrays are in reach."""
 
+from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
 import numpy as np
 
 from horovod.common.arrays import Arrays
-from horovod.common.handles import op_name
+from horovod.common.handles import op_name, set_id
 from horovod.common.library import native
+from horovod.common.process_sets import ProcessSet, global_process_set
+
+
+def functions_of(arrays: Arrays, module: str) -> tuple[Callable[..., Any], Callable[..., list]]:
+    """broadcast_object() and allgather_object() for the package that has these arrays."""
+
+    def broadcast_object_(
+        obj: Any,
+        root_rank: int = 0,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> Any:
+        """The root's object on all ranks; anything that cloudpickle can carry."""
+        return broadcast_object(arrays, obj, root_rank, name, set_id(process_set))
+
+    def allgather_object_(
+        obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
+    ) -> list:
+        """A list of the objects of all ranks, by rank in the set."""
+        return allgather_object(arrays, obj, name, set_id(process_set))
+
+    for function in (broadcast_object_, allgather_object_):
+        function.__name__ = function.__qualname__ = function.__name__.rstrip("_")
+        function.__module__ = module
+    return broadcast_object_, allgather_object_
 
 
 def broadcast_object(

@@ -12,12 +12,7 @@ One process has one device; start as many as there are devices. See docs/jax.md.
 
 from typing import Any
 
-from horovod.common.process_sets import (
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    remove_process_set,
-)
+from horovod.common.names import *  # noqa: F403
 from horovod.common.util import check_extension, check_installed_version, missing_framework
 
 check_extension("horovod.jax", "HOROVOD_WITH_JAX", __file__, "mpi_lib")
@@ -38,49 +33,17 @@ from horovod.jax.functions import (  # noqa: E402
 )
 from horovod.jax.gradients import DistributedOptimizer, grad, value_and_grad  # noqa: E402
 from horovod.jax.mpi_ops import (  # noqa: E402
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
     _check_has_gpu,
-    advise,
     allgather,
     allreduce,
     alltoall,
     barrier,
     broadcast,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
     grouped_allgather,
     grouped_allreduce,
     grouped_reducescatter,
-    handle_average_backwards_compatibility,
-    init,
-    is_homogeneous,
-    is_initialized,
     join,
-    local_rank,
-    local_size,
-    metrics,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
     reducescatter,
-    rocm_built,
-    shutdown,
-    size,
-    snapshot,
-    start_timeline,
-    stop_timeline,
 )
 
 

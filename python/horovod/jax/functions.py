@@ -4,7 +4,6 @@
 from typing import Any
 
 from horovod.common import objects
-from horovod.common.handles import set_id as _set_id
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.jax.eager import arrays
 from horovod.jax.mpi_ops import broadcast
@@ -20,18 +19,4 @@ def broadcast_parameters(
     return broadcast(params, root_rank, "broadcast_parameters", process_set)
 
 
-def broadcast_object(
-    obj: Any,
-    root_rank: int = 0,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> Any:
-    """The root's object on all ranks; anything that cloudpickle can carry."""
-    return objects.broadcast_object(arrays, obj, root_rank, name, _set_id(process_set))
-
-
-def allgather_object(
-    obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> list:
-    """A list of the objects of all ranks, by rank in the set."""
-    return objects.allgather_object(arrays, obj, name, _set_id(process_set))
+broadcast_object, allgather_object = objects.functions_of(arrays, __name__)

@@ -3,57 +3,24 @@
 
 import atexit as _atexit
 
+from horovod.common.names import *  # noqa: F403
+from horovod.common.names import shutdown
 from horovod.mxnet.compression import Compression
 from horovod.mxnet.functions import allgather_object, broadcast_object, broadcast_parameters
 from horovod.mxnet.library import leave as _leave_engine
 from horovod.mxnet.library import mx as _mx
 from horovod.mxnet.mpi_ops import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    ProcessSet,
-    Product,
-    Sum,
-    add_process_set,
-    advise,
     allgather,
     allreduce,
     allreduce_,
     alltoall,
     broadcast,
     broadcast_,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    global_process_set,
-    gloo_built,
-    gloo_enabled,
     grouped_allgather,
     grouped_allreduce,
     grouped_allreduce_,
     grouped_reducescatter,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    metrics,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
     reducescatter,
-    remove_process_set,
-    rocm_built,
-    shutdown,
-    size,
-    snapshot,
-    start_timeline,
-    stop_timeline,
 )
 from horovod.mxnet.optimizer import DistributedOptimizer, DistributedTrainer
 

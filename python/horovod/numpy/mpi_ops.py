@@ -334,18 +334,4 @@ def join() -> int:
     return _arrays.without_tensor(native.JOIN)
 
 
-def broadcast_object(
-    obj: Any,
-    root_rank: int = 0,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> Any:
-    """The root's object on all ranks; anything that cloudpickle can carry."""
-    return objects.broadcast_object(_arrays, obj, root_rank, name, set_id(process_set))
-
-
-def allgather_object(
-    obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> list:
-    """The objects of all ranks as a list, by rank in the set."""
-    return objects.allgather_object(_arrays, obj, name, set_id(process_set))
+broadcast_object, allgather_object = objects.functions_of(_arrays, __name__)

@@ -25,11 +25,15 @@ class BaseParams:
         if self.use_gpu and self.gpus_per_worker is None:
             self.gpus_per_worker = 1
 
+    @property
+    def elastic(self) -> bool:
+        """Is the number of workers variable?"""
+        return False
+
 
 class Adapter(ABC):
-    """Starts workers and runs functions on them."""
+    """Starts workers and runs functions on them: the methods of a RayExecutor."""
 
-    @abstractmethod
     def start(
         self,
         executable_cls: type | None = None,
@@ -37,13 +41,16 @@ class Adapter(ABC):
         executable_kwargs: dict | None = None,
         extra_env_vars: dict[str, str] | None = None,
     ) -> None:
-        """Start the workers, each with an instance of executable_cls."""
+        """Start the workers. Each makes an instance of executable_cls, for execute()."""
+        self._start((executable_cls, executable_args, executable_kwargs), extra_env_vars or {})
+
+    def _start(self, executable: tuple, variables: dict[str, str]) -> None:
+        raise NotImplementedError
 
     @abstractmethod
     def execute(self, fn: Callable[[Any], Any], callbacks: list[Callable] | None = None) -> list:
         """fn(executable) on all workers; the results by rank."""
 
-    @abstractmethod
     def run(
         self,
         fn: Callable,
@@ -51,7 +58,17 @@ class Adapter(ABC):
         kwargs: dict | None = None,
         callbacks: list[Callable] | None = None,
     ) -> list:
-        """fn(*args, **kwargs) on all workers; the results by rank."""
+        """fn(*args, **kwargs) on all workers; returns the results by rank.
+
+        callbacks: called here with every dict that rank 0 gives to horovod.ray.ray_logger.log().
+        An elastic job returns the results of the first min_workers ranks.
+        """
+        return self._run(fn, list(args or ()), dict(kwargs or {}), callbacks)
+
+    def _run(
+        self, fn: Callable, args: list, kwargs: dict, callbacks: list[Callable] | None
+    ) -> list:
+        raise NotImplementedError
 
     @abstractmethod
     def run_remote(self, fn: Callable, args: list | None = None, kwargs: dict | None = None) -> Any:

@@ -287,13 +287,7 @@ class ElasticAdapter(Adapter):
         self._variables: dict[str, str] = {}
         self._is_started = False
 
-    def start(
-        self,
-        executable_cls: type | None = None,
-        executable_args: list | None = None,
-        executable_kwargs: dict | None = None,
-        extra_env_vars: dict[str, str] | None = None,
-    ) -> None:
+    def _start(self, executable: tuple, variables: dict[str, str]) -> None:
         """Prepare the job; the ranks start with run()."""
         params = self.params
         discovery = getattr(self.settings, "discovery", None)
@@ -302,8 +296,9 @@ class ElasticAdapter(Adapter):
                 params.use_gpu, params.cpus_per_worker, params.gpus_per_worker or 1
             )
         self._discovery = discovery
-        self._executable = (executable_cls, executable_args or [], executable_kwargs or {})
-        self._variables = {name: str(value) for name, value in (extra_env_vars or {}).items()}
+        cls, args, kwargs = executable
+        self._executable = (cls, args or [], kwargs or {})
+        self._variables = {name: str(value) for name, value in variables.items()}
         self._is_started = True
 
     def _options(self, relay, found):
@@ -327,7 +322,7 @@ class ElasticAdapter(Adapter):
             line += ["--network-interfaces", ",".join(sorted(self.settings.nics))]
         return line
 
-    def _run(self, call, callbacks):
+    def _run_job(self, call, callbacks):
         if not self._is_started:
             raise RuntimeError("The executor has not been started; call start() first.")
         thread = CallbackThread(callbacks) if callbacks else None
@@ -354,19 +349,14 @@ class ElasticAdapter(Adapter):
             if thread is not None:
                 thread.close()
 
-    def run(
-        self,
-        fn: Callable,
-        args: list | None = None,
-        kwargs: dict | None = None,
-        callbacks: list[Callable] | None = None,
+    def _run(
+        self, fn: Callable, args: list, kwargs: dict, callbacks: list[Callable] | None
     ) -> list:
-        """fn(*args, **kwargs) on all workers; the results of the first min_workers ranks."""
-        return self._run((None, fn, tuple(args or ()), dict(kwargs or {})), callbacks)
+        return self._run_job((None, fn, tuple(args), kwargs), callbacks)
 
     def execute(self, fn: Callable[[Any], Any], callbacks: list[Callable] | None = None) -> list:
         """fn(executable) on all workers; the results of the first min_workers ranks."""
-        return self._run((self._executable, fn, (), {}), callbacks)
+        return self._run_job((self._executable, fn, (), {}), callbacks)
 
     def run_remote(self, fn: Callable, args: list | None = None, kwargs: dict | None = None) -> Any:
         """Elastic jobs have no fixed workers to refer to."""

@@ -57,7 +57,7 @@ def _complete(settings):
     return settings
 
 
-class RayExecutor:
+class RayExecutor(Adapter):
     """Starts ranks as Ray actors and runs functions on them.
 
     settings: from create_settings(). Give num_workers, or num_hosts and num_workers_per_host, for a
@@ -110,29 +110,21 @@ class RayExecutor:
             raise ValueError("num_workers and min_workers can't be set together: use one of them.")
         if max_workers is not None and min_workers is None:
             raise ValueError("max_workers is set, but min_workers is not.")
-        resources: dict[str, Any] = {
-            "cpus_per_worker": cpus_per_worker,
-            "use_gpu": use_gpu,
-            "gpus_per_worker": gpus_per_worker,
-        }
+        # All in the order of the fields.
+        resources = (cpus_per_worker, use_gpu, gpus_per_worker)
         self.params: StaticParams | ElasticParams
         if min_workers is not None:
+            limits = (min_workers, max_workers, reset_limit)
             self.params = ElasticParams(
-                min_workers=min_workers,
-                max_workers=max_workers,
-                reset_limit=reset_limit,
-                cooldown_range=cooldown_range,
-                elastic_timeout=elastic_timeout,
-                override_discovery=override_discovery,
-                **resources,
+                *resources, *limits, cooldown_range, elastic_timeout, override_discovery
             )
         else:
             self.params = StaticParams(
-                num_workers=num_workers,
-                num_hosts=num_hosts,
-                num_workers_per_host=num_workers_per_host,
-                use_current_placement_group=use_current_placement_group,
-                **resources,
+                *resources,
+                num_workers,
+                num_hosts,
+                num_workers_per_host,
+                use_current_placement_group,
             )
         self._is_remote = ray.util.client.ray.is_connected()
         self._initialize_adapter()
@@ -150,27 +142,12 @@ class RayExecutor:
             return ray.get(method.remote(*args, **kwargs))
         return method(*args, **kwargs)
 
-    def start(
-        self,
-        executable_cls: type | None = None,
-        executable_args: list | None = None,
-        executable_kwargs: dict | None = None,
-        extra_env_vars: dict[str, str] | None = None,
-    ) -> None:
-        """Start the workers. Each makes an instance of executable_cls, for execute()."""
-        self._call("start", executable_cls, executable_args, executable_kwargs, extra_env_vars)
+    def _start(self, executable: tuple, variables: dict[str, str]) -> None:
+        self._call("start", *executable, variables)
 
-    def run(
-        self,
-        fn: Callable,
-        args: list | None = None,
-        kwargs: dict | None = None,
-        callbacks: list[Callable] | None = None,
+    def _run(
+        self, fn: Callable, args: list, kwargs: dict, callbacks: list[Callable] | None
     ) -> list:
-        """fn(*args, **kwargs) on all workers; returns the results by rank.
-
-        callbacks: called here with every dict that rank 0 gives to horovod.ray.ray_logger.log().
-        """
         return self._call("run", fn, args, kwargs, callbacks)
 
     def run_remote(self, fn: Callable, args: list | None = None, kwargs: dict | None = None) -> Any:

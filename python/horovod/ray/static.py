@@ -42,11 +42,6 @@ class StaticParams(BaseParams):
                 raise ValueError(f"{name} must be a positive number: Got {value!r}.")
 
     @property
-    def elastic(self) -> bool:
-        """Is the number of workers variable?"""
-        return False
-
-    @property
     def adapter(self) -> type:
         """The class that runs such a job."""
         return StaticAdapter
@@ -214,25 +209,13 @@ class StaticAdapter(Adapter):
             self.settings, self.num_hosts, self.num_workers_per_host, *resources
         )
 
-    def start(
-        self,
-        executable_cls: type | None = None,
-        executable_args: list | None = None,
-        executable_kwargs: dict | None = None,
-        extra_env_vars: dict[str, str] | None = None,
-    ) -> None:
-        """Start the workers, each with an instance of executable_cls."""
+    def _start(self, executable: tuple, variables: dict[str, str]) -> None:
         if self.workers:
             raise RuntimeError("The executor has been started already; call shutdown() first.")
         self.strategy = self._create_strategy()
         try:
-            self._start_workers(extra_env_vars or {})
-            map_blocking(
-                lambda w: w.start_executable.remote(
-                    executable_cls, executable_args, executable_kwargs
-                ),
-                self.workers,
-            )
+            self._start_workers(variables)
+            map_blocking(lambda w: w.start_executable.remote(*executable), self.workers)
         except BaseException:
             self.shutdown()
             raise
@@ -306,15 +289,9 @@ class StaticAdapter(Adapter):
                 map_blocking(lambda w: w.set_queue.remote(None), self.workers)
             thread.close()
 
-    def run(
-        self,
-        fn: Callable,
-        args: list | None = None,
-        kwargs: dict | None = None,
-        callbacks: list[Callable] | None = None,
+    def _run(
+        self, fn: Callable, args: list, kwargs: dict, callbacks: list[Callable] | None
     ) -> list:
-        """fn(*args, **kwargs) on all workers; the results by rank."""
-        args, kwargs = list(args or []), dict(kwargs or {})
         return self.execute(lambda _: fn(*args, **kwargs), callbacks)
 
     def run_remote(

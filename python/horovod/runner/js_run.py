@@ -7,8 +7,7 @@ import shutil
 import tempfile
 
 from horovod.runner.common.util import hosts as hosts_util
-from horovod.runner.common.util import safe_shell_exec
-from horovod.runner.mpi_run import _get_mpi_implementation_flags
+from horovod.runner.mpi_run import _get_mpi_implementation_flags, run_line
 from horovod.runner.util import lsf
 
 _NOT_FOUND = "there is no jsrun in the PATH; choose another way to start the ranks"
@@ -63,11 +62,4 @@ def js_run(settings, nics, env, command, stdout=None, stderr=None):
     if smpi:
         pieces.append(f"--smpiargs {shlex.quote(smpi)}")
     line = " ".join([*pieces, *(shlex.quote(word) for word in command)])
-    if settings.verbose >= 2:
-        print(line)
-    if settings.run_func_mode:
-        exit_code = safe_shell_exec.execute(line, env=env, stdout=stdout, stderr=stderr)
-        if exit_code != 0:
-            raise RuntimeError(f"jsrun failed with exit code {exit_code}")
-    else:
-        os.execve("/bin/sh", ["/bin/sh", "-c", line], env)
+    run_line("jsrun", line, settings, env, stdout, stderr)

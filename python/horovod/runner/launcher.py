@@ -10,6 +10,8 @@ import sys
 import threading
 from pathlib import Path
 
+from horovod.runner.common.util.safe_shell_exec import start_apart
+
 STOP_S = 6  # the launcher itself ends a job in at most 5 s
 TAIL_LINES = 40
 
@@ -82,14 +84,7 @@ def run_launcher(command, env, stdout=None, stderr=None):
     pipe that only we hold: if we die, of whatever, it sees that and ends the job. No signal handler
     is installed, so this works from any thread.
     """
-    process = subprocess.Popen(
-        command,
-        env=env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    process = start_apart(command, env)
     forwards = [
         _Forward(process.stdout, stdout if stdout is not None else sys.stdout),
         _Forward(process.stderr, stderr if stderr is not None else sys.stderr),

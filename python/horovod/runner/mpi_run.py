@@ -156,6 +156,18 @@ def build_command(settings, nics, env, command, implementation, flags, binding):
     )
 
 
+def run_line(program, line, settings, env, stdout=None, stderr=None):
+    """Run a line of shell that starts `program`. Returns only in run_func_mode."""
+    if settings.verbose >= 2:
+        print(line)
+    if settings.run_func_mode:
+        exit_code = safe_shell_exec.execute(line, env=env, stdout=stdout, stderr=stderr)
+        if exit_code != 0:
+            raise RuntimeError(f"{program} failed with exit code {exit_code}")
+    else:
+        os.execve("/bin/sh", ["/bin/sh", "-c", line], env)
+
+
 def mpi_run(settings, nics, env, command, stdout=None, stderr=None):
     """Run a command, a list of words, on all ranks by mpirun. Returns only in run_func_mode."""
     if env is not None and not isinstance(env, dict):
@@ -168,11 +180,4 @@ def mpi_run(settings, nics, env, command, stdout=None, stderr=None):
         if name not in env and name in os.environ:
             env[name] = os.environ[name]
     line = build_command(settings, nics, env, command, implementation, flags, binding)
-    if settings.verbose >= 2:
-        print(line)
-    if settings.run_func_mode:
-        exit_code = safe_shell_exec.execute(line, env=env, stdout=stdout, stderr=stderr)
-        if exit_code != 0:
-            raise RuntimeError(f"mpirun failed with exit code {exit_code}")
-    else:
-        os.execve("/bin/sh", ["/bin/sh", "-c", line], env)
+    run_line("mpirun", line, settings, env, stdout, stderr)

@@ -9,12 +9,19 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common.compression import Compressor
-from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.tensorflow.compression import Compression
-from horovod.tensorflow.mpi_ops import (
+from horovod.common.names import (
     Adasum,
     Average,
     Sum,
+    handle_average_backwards_compatibility,
+    is_homogeneous,
+    local_size,
+    nccl_built,
+    size,
+)
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.tensorflow.compression import Compression
+from horovod.tensorflow.mpi_ops import (
     _allreduce,
     _check_has_gpu,
     _grouped_allreduce,
@@ -23,12 +30,7 @@ from horovod.tensorflow.mpi_ops import (
     allgather,
     check_num_rank_power_of_2,
     grouped_allgather,
-    handle_average_backwards_compatibility,
-    is_homogeneous,
-    local_size,
-    nccl_built,
     process_set_included_op,
-    size,
     size_op,
 )
 from horovod.tensorflow.util import TensorLike, tf_variable

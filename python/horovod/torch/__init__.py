@@ -4,6 +4,7 @@
 from horovod.common import basics as _basics_module
 from horovod.common import handles as _handles_module
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.names import *  # noqa: F403
 from horovod.common.util import check_extension, missing_framework
 
 try:
@@ -29,15 +30,6 @@ from horovod.torch.functions import (
     broadcast_parameters,
 )
 from horovod.torch.mpi_ops import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    ProcessSet,
-    Product,
-    Sum,
-    add_process_set,
-    advise,
     allgather,
     allgather_async,
     allreduce,
@@ -51,14 +43,6 @@ from horovod.torch.mpi_ops import (
     broadcast_,
     broadcast_async,
     broadcast_async_,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    global_process_set,
-    gloo_built,
-    gloo_enabled,
     grouped_allgather,
     grouped_allgather_async,
     grouped_allreduce,
@@ -68,28 +52,12 @@ from horovod.torch.mpi_ops import (
     grouped_reducescatter,
     grouped_reducescatter_async,
     init,
-    is_homogeneous,
-    is_initialized,
     join,
-    local_rank,
-    local_size,
-    metrics,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
     poll,
-    rank,
     reducescatter,
     reducescatter_async,
-    remove_process_set,
-    rocm_built,
     shutdown,
-    size,
-    snapshot,
     sparse_allreduce_async,
-    start_timeline,
-    stop_timeline,
     synchronize,
 )
 from horovod.torch.optimizer import DistributedOptimizer

@@ -4,7 +4,7 @@
  * A group's communicator is created with the group, which all its members do at the same point in
  * the agreed order. That blocks until the last of them arrives.
  *
- * Thread: token holder.  Owner: struct world.  Start reading at group_open(). */
+ * Thread: token holder.  Owner: struct world.  Start reading at mpi_backend_group_open(). */
 #include "backend/mpi/mpi_backend.h"
 
 #include <stdio.h>
@@ -38,8 +38,8 @@ static bool is_supported(hvd_kind_t kind, hvd_reduce_t reduce, int32_t memory)
            !(kind == HVD_ALLREDUCE && reduce == HVD_ADASUM);
 }
 
-static int32_t score(const struct backend *b, const struct group *group,
-                     const struct backend_ask *ask)
+static int32_t mpi_backend_score(const struct backend *b, const struct group *group,
+                                 const struct backend_ask *ask)
 {
     (void)b;
     return group->size > 1 && is_supported(ask->kind, ask->reduce, ask->memory) ? SCORE : -1;
@@ -63,7 +63,7 @@ static hvd_status_t comm_make(struct mpi_backend *m, const struct group *group, 
                          error);
 }
 
-static void group_close(struct backend *b, struct backend_group *g)
+static void mpi_backend_group_close(struct backend *b, struct backend_group *g)
 {
     const struct mpi_lib *lib = of(b)->job.lib;
     if (g == NULL)
@@ -75,8 +75,8 @@ static void group_close(struct backend *b, struct backend_group *g)
     os_free(b->os, g);
 }
 
-static hvd_status_t group_open(struct backend *b, const struct group *group,
-                               struct backend_group **ret, struct error *error)
+static hvd_status_t mpi_backend_group_open(struct backend *b, const struct group *group,
+                                           struct backend_group **ret, struct error *error)
 {
     struct mpi_backend *m = of(b);
     if (group->size == 1)
@@ -90,15 +90,15 @@ static hvd_status_t group_open(struct backend *b, const struct group *group,
         status =
             mpi_coll_create(b->os, &m->ops, g->comm, group->size, group->self, &g->coll, error);
     if (status != HVD_OK) {
-        group_close(b, g);
+        mpi_backend_group_close(b, g);
         return status;
     }
     *ret = g;
     return HVD_OK;
 }
 
-static hvd_status_t start(struct backend *b, struct backend_group *g, const struct coll *coll,
-                          struct error *error)
+static hvd_status_t mpi_backend_start(struct backend *b, struct backend_group *g,
+                                      const struct coll *coll, struct error *error)
 {
     (void)b;
     if (!is_supported(coll->kind, coll->reduce, coll->memory))
@@ -106,21 +106,21 @@ static hvd_status_t start(struct backend *b, struct backend_group *g, const stru
     return mpi_coll_start(g->coll, coll, error);
 }
 
-static hvd_status_t progress(struct backend *b, struct backend_group *g, bool *ret_moved,
-                             struct error *error)
+static hvd_status_t mpi_backend_progress(struct backend *b, struct backend_group *g,
+                                         bool *ret_moved, struct error *error)
 {
     (void)b;
     return mpi_coll_progress(g->coll, ret_moved, error);
 }
 
-static void reset(struct backend *b, struct backend_group *g, uint64_t base)
+static void mpi_backend_reset(struct backend *b, struct backend_group *g, uint64_t base)
 {
     (void)b, (void)base;
     mpi_coll_give_up(g->coll);
 }
 
 /* The names that users' tools know. */
-static const char *activity(const struct backend_group *g, hvd_kind_t kind)
+static const char *mpi_backend_activity(const struct backend_group *g, hvd_kind_t kind)
 {
     (void)g;
     switch (kind) {
@@ -136,7 +136,7 @@ static const char *activity(const struct backend_group *g, hvd_kind_t kind)
     return "";
 }
 
-static void destroy(struct backend *b)
+static void mpi_backend_destroy(struct backend *b)
 {
     if (b == NULL)
         return;
@@ -146,7 +146,7 @@ static void destroy(struct backend *b)
 }
 
 /* MPI does not signal progress. */
-static int64_t poll_ns(struct backend *b)
+static int64_t mpi_backend_poll_ns(struct backend *b)
 {
     (void)b;
     return POLL_NS;
@@ -154,15 +154,15 @@ static int64_t poll_ns(struct backend *b)
 
 static const struct backend_ops table = {.version = BACKEND_VERSION,
                                          .name = "mpi",
-                                         .score = score,
-                                         .group_open = group_open,
-                                         .group_close = group_close,
-                                         .start = start,
-                                         .progress = progress,
-                                         .reset = reset,
-                                         .activity = activity,
-                                         .destroy = destroy,
-                                         .poll_ns = poll_ns};
+                                         .score = mpi_backend_score,
+                                         .group_open = mpi_backend_group_open,
+                                         .group_close = mpi_backend_group_close,
+                                         .start = mpi_backend_start,
+                                         .progress = mpi_backend_progress,
+                                         .reset = mpi_backend_reset,
+                                         .activity = mpi_backend_activity,
+                                         .destroy = mpi_backend_destroy,
+                                         .poll_ns = mpi_backend_poll_ns};
 
 hvd_status_t mpi_backend_create(const struct os *os, const struct mpi_job *job,
                                 struct backend **ret, struct error *error)

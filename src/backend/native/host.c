@@ -130,13 +130,9 @@ void host_coll_destroy(struct host_coll *h)
     shm_waiter_remove(h->shm, &h->waiter);
     shm_heap_free(h->shm, h->stage);
     shm_heap_free(h->shm, h->adasum);
-    os_free(os, h->scratch);
-    os_free(os, h->places);
-    os_free(os, h->prefix);
-    os_free(os, h->out_walks);
-    os_free(os, h->in_walks);
-    os_free(os, h->members);
-    os_free(os, h->ranks);
+    void *const owned[] = {h->scratch,  h->places,  h->prefix, h->out_walks,
+                           h->in_walks, h->members, h->ranks};
+    os_free_each(os, owned, sizeof owned / sizeof *owned);
     os_free(os, h);
 }
 

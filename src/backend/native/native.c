@@ -2,7 +2,7 @@
 /* native.c - the native backend: passes each group's collectives to the half that fits it, host.c
  * if all members share memory, net.c otherwise.
  *
- * Thread: token holder.  Owner: struct world.  Start reading at group_open(). */
+ * Thread: token holder.  Owner: struct world.  Start reading at native_group_open(). */
 #include "backend/native/native.h"
 #include "transport/shm/shm.h"
 
@@ -21,15 +21,15 @@ struct backend_group {
 
 #define SCORE 10 /* backends made for specific memory or networks come first */
 
-static int32_t score(const struct backend *b, const struct group *group,
-                     const struct backend_ask *ask)
+static int32_t native_score(const struct backend *b, const struct group *group,
+                            const struct backend_ask *ask)
 {
     (void)b, (void)group;
     return ask->memory == 0 ? SCORE : -1;
 }
 
-static hvd_status_t group_open(struct backend *b, const struct group *group,
-                               struct backend_group **ret, struct error *error)
+static hvd_status_t native_group_open(struct backend *b, const struct group *group,
+                                      struct backend_group **ret, struct error *error)
 {
     struct native *native = (struct native *)b;
     struct backend_group *g = os_alloc(b->os, sizeof *g);
@@ -51,7 +51,7 @@ static hvd_status_t group_open(struct backend *b, const struct group *group,
     return HVD_OK;
 }
 
-static void group_close(struct backend *b, struct backend_group *g)
+static void native_group_close(struct backend *b, struct backend_group *g)
 {
     if (g == NULL)
         return;
@@ -64,8 +64,8 @@ static void group_close(struct backend *b, struct backend_group *g)
     os_free(b->os, g);
 }
 
-static hvd_status_t start(struct backend *b, struct backend_group *g, const struct coll *coll,
-                          struct error *error)
+static hvd_status_t native_start(struct backend *b, struct backend_group *g,
+                                 const struct coll *coll, struct error *error)
 {
     (void)b;
     if (coll->memory != 0)
@@ -75,8 +75,8 @@ static hvd_status_t start(struct backend *b, struct backend_group *g, const stru
                            : net_coll_start(g->net, coll, error);
 }
 
-static hvd_status_t progress(struct backend *b, struct backend_group *g, bool *ret_moved,
-                             struct error *error)
+static hvd_status_t native_progress(struct backend *b, struct backend_group *g, bool *ret_moved,
+                                    struct error *error)
 {
     (void)b;
     return g->host != NULL ? host_coll_progress(g->host, ret_moved, error)
@@ -133,7 +133,7 @@ static void neighbours_doom(const struct native *native, const struct backend_gr
     }
 }
 
-static void reset(struct backend *b, struct backend_group *g, uint64_t base)
+static void native_reset(struct backend *b, struct backend_group *g, uint64_t base)
 {
     if (base == BACKEND_BASE_LAST)
         neighbours_doom((struct native *)b, g);
@@ -144,13 +144,13 @@ static void reset(struct backend *b, struct backend_group *g, uint64_t base)
 }
 
 /* Across machines it is not known here: a transfer waits for its peer, and that peer for others. */
-static bool awaits(const struct backend_group *g, int32_t index)
+static bool native_awaits(const struct backend_group *g, int32_t index)
 {
     return g->host != NULL && host_coll_awaits(g->host, index);
 }
 
 /* The names that users' tools know. */
-static const char *activity(const struct backend_group *g, hvd_kind_t kind)
+static const char *native_activity(const struct backend_group *g, hvd_kind_t kind)
 {
     (void)g;
     switch (kind) {
@@ -166,7 +166,7 @@ static const char *activity(const struct backend_group *g, hvd_kind_t kind)
     return "";
 }
 
-static void destroy(struct backend *b)
+static void native_destroy(struct backend *b)
 {
     if (b != NULL)
         os_free(b->os, b);
@@ -174,15 +174,15 @@ static void destroy(struct backend *b)
 
 static const struct backend_ops native_ops = {.version = BACKEND_VERSION,
                                               .name = "native",
-                                              .score = score,
-                                              .group_open = group_open,
-                                              .group_close = group_close,
-                                              .start = start,
-                                              .progress = progress,
-                                              .reset = reset,
-                                              .activity = activity,
-                                              .awaits = awaits,
-                                              .destroy = destroy};
+                                              .score = native_score,
+                                              .group_open = native_group_open,
+                                              .group_close = native_group_close,
+                                              .start = native_start,
+                                              .progress = native_progress,
+                                              .reset = native_reset,
+                                              .activity = native_activity,
+                                              .awaits = native_awaits,
+                                              .destroy = native_destroy};
 
 hvd_status_t native_create(const struct os *os, const struct config *config,
                            const struct native_routes *routes, struct backend **ret,

@@ -9,7 +9,7 @@
 
 #define SCORE 50 /* MPI knows the cluster's network; within a machine shared memory is better */
 
-static bool probe(const struct transport_place *place, char *ret_why)
+static bool mpi_probe(const struct transport_place *place, char *ret_why)
 {
     if (place->mpi != NULL)
         return true;
@@ -22,8 +22,8 @@ static bool probe(const struct transport_place *place, char *ret_why)
     return false;
 }
 
-static hvd_status_t row_open(const struct transport_place *place, struct endpoint *self,
-                             struct transport **ret, struct error *error)
+static hvd_status_t mpi_row_open(const struct transport_place *place, struct endpoint *self,
+                                 struct transport **ret, struct error *error)
 {
     struct mpi *mpi = NULL;
     hvd_status_t status = endpoint_offer(self, mpi_row.name, NULL, 0, error);
@@ -34,20 +34,20 @@ static hvd_status_t row_open(const struct transport_place *place, struct endpoin
     return status;
 }
 
-static bool is_offer(const uint8_t *bytes, size_t n)
+static bool mpi_is_offer(const uint8_t *bytes, size_t n)
 {
     (void)bytes;
     return n == 0;
 }
 
-static int32_t score(const struct endpoint *a, const struct endpoint *b)
+static int32_t mpi_score(const struct endpoint *a, const struct endpoint *b)
 {
     (void)a, (void)b;
     return SCORE;
 }
 
-static hvd_status_t row_connect(struct transport *t, const struct transport_meeting *m,
-                                const bool *wanted, struct error *error)
+static hvd_status_t mpi_row_connect(struct transport *t, const struct transport_meeting *m,
+                                    const bool *wanted, struct error *error)
 {
     return mpi_connect((struct mpi *)t, wanted, m->events, error);
 }
@@ -55,10 +55,10 @@ static hvd_status_t row_connect(struct transport *t, const struct transport_meet
 const struct transport_row mpi_row = {
     .name = "mpi",
     .is_collective = true,
-    .probe = probe,
+    .probe = mpi_probe,
     .is_enough = transports_always,
-    .open = row_open,
-    .is_offer = is_offer,
-    .score = score,
-    .connect = row_connect,
+    .open = mpi_row_open,
+    .is_offer = mpi_is_offer,
+    .score = mpi_score,
+    .connect = mpi_row_connect,
 };

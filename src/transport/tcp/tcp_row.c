@@ -46,7 +46,7 @@ bool tcp_offer_get(const struct endpoint *e, struct tcp_offer *ret)
 
 /* ---- the row ---- */
 
-static bool probe(const struct transport_place *place, char *ret_why)
+static bool tcp_probe(const struct transport_place *place, char *ret_why)
 {
     const struct os *os = place->os;
     int fd = os->socket(os->ctx, AF_INET, SOCK_STREAM);
@@ -62,8 +62,8 @@ static bool probe(const struct transport_place *place, char *ret_why)
     return true;
 }
 
-static hvd_status_t row_open(const struct transport_place *place, struct endpoint *self,
-                             struct transport **ret, struct error *error)
+static hvd_status_t tcp_row_open(const struct transport_place *place, struct endpoint *self,
+                                 struct transport **ret, struct error *error)
 {
     struct tcp *tcp = NULL;
     hvd_status_t status =
@@ -73,26 +73,26 @@ static hvd_status_t row_open(const struct transport_place *place, struct endpoin
     return status;
 }
 
-static bool is_offer(const uint8_t *bytes, size_t n)
+static bool tcp_is_offer(const uint8_t *bytes, size_t n)
 {
     struct tcp_offer offer;
     return offer_read(bytes, n, &offer);
 }
 
-static int32_t score(const struct endpoint *a, const struct endpoint *b)
+static int32_t tcp_score(const struct endpoint *a, const struct endpoint *b)
 {
     (void)a, (void)b;
     return SCORE;
 }
 
-static hvd_status_t row_connect(struct transport *t, const struct transport_meeting *m,
-                                const bool *wanted, struct error *error)
+static hvd_status_t tcp_row_connect(struct transport *t, const struct transport_meeting *m,
+                                    const bool *wanted, struct error *error)
 {
     return tcp_connect((struct tcp *)t, m->all, m->count, wanted, m->key, m->epoch, m->poll_fd,
                        m->events, error);
 }
 
-static int32_t addresses(const struct endpoint *self, uint8_t (*ret)[ADDRESS], int32_t max)
+static int32_t tcp_addresses(const struct endpoint *self, uint8_t (*ret)[ADDRESS], int32_t max)
 {
     struct tcp_offer offer;
     int32_t count = tcp_offer_get(self, &offer) ? offer.address_count : 0;
@@ -104,11 +104,11 @@ static int32_t addresses(const struct endpoint *self, uint8_t (*ret)[ADDRESS], i
 const struct transport_row tcp_row = {
     .name = "tcp",
     .is_exposed = true,
-    .probe = probe,
+    .probe = tcp_probe,
     .is_enough = transports_always,
-    .open = row_open,
-    .is_offer = is_offer,
-    .score = score,
-    .connect = row_connect,
-    .addresses = addresses,
+    .open = tcp_row_open,
+    .is_offer = tcp_is_offer,
+    .score = tcp_score,
+    .connect = tcp_row_connect,
+    .addresses = tcp_addresses,
 };

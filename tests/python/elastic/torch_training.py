@@ -12,7 +12,7 @@ import time
 import faults
 import horovod.torch as hvd
 import torch
-from faults import FOLDER
+from faults import FOLDER, WORKER, write
 from horovod.common.elastic import exchange_numbers
 from horovod.common.library import native
 from torch_replay import SAMPLES, hash_of, loss_of, make_model
@@ -22,12 +22,6 @@ FINAL_SIZE = int(os.environ.get("TEST_FINAL_SIZE", "0"))  # go on until there ar
 ROLLBACK = os.environ.get("TEST_ROLLBACK", "1") == "1"
 COMMIT_EVERY = int(os.environ.get("TEST_COMMIT_EVERY", "1"))
 PAUSE_S = float(os.environ.get("TEST_PAUSE_S", "0.02"))
-WORKER = os.environ.get("HOROVOD_WORKER", "0")
-
-
-def write(name, text):
-    with open(FOLDER / name, "a", encoding="utf-8") as file:
-        file.write(text + "\n")
 
 
 def log(state, what):

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from collectives import OTHER_OPERATIONS, SHAPES, check_average_argument, check_sum_of_ones
 
 jax.config.update("jax_enable_x64", True)
 
@@ -48,10 +49,9 @@ def test_allreduce_sum(dtype):
         assert equal(result, expected)
 
 
-@pytest.mark.parametrize("op", ["Min", "Max", "Product"])
+@pytest.mark.parametrize("op", OTHER_OPERATIONS)
 def test_allreduce_other_operations(op):
-    numpy_function = {"Min": np.min, "Max": np.max, "Product": np.prod}[op]
-    expected = numpy_function([np.asarray(values("float64", r)) for r in RANKS], axis=0)
+    expected = OTHER_OPERATIONS[op]([np.asarray(values("float64", r)) for r in RANKS], axis=0)
     array = values("float32", RANK)
     for result in in_both_modes(lambda t: hvd.allreduce(t, op=getattr(hvd, op)), array):
         assert equal(result, expected)
@@ -68,18 +68,12 @@ def test_allreduce_averages_by_default():
     expected = sum(values("float64", r) for r in RANKS) / SIZE
     for result in in_both_modes(hvd.allreduce, values("float64", RANK)):
         assert np.allclose(result, expected)
-    with pytest.warns(DeprecationWarning):
-        total = hvd.allreduce(values("float64", RANK), average=False)
-    assert np.allclose(total, expected * SIZE)
-    with pytest.raises(ValueError, match="supersedes average"):
-        hvd.allreduce(jnp.ones(1), average=True, op=hvd.Sum)
+    check_average_argument(hvd, values("float64", RANK), expected)
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1, 1, 1, 1, 1), (100003,)])
+@pytest.mark.parametrize("shape", SHAPES)
 def test_allreduce_shapes(shape):
-    for result in in_both_modes(lambda t: hvd.allreduce(t, op=hvd.Sum), jnp.ones(shape)):
-        assert result.shape == shape
-        assert np.all(np.asarray(result) == SIZE)
+    check_sum_of_ones(hvd, in_both_modes, jnp.ones(shape))
 
 
 def test_factors():

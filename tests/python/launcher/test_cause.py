@@ -45,6 +45,14 @@ class Slow:
 
 SECONDS = 0.5
 """
+# The culprit calls sys.exit() and is slow to end; the others see the error and exit at once.
+SLOW_CULPRIT = """
+keep = Slow() if rank == {culprit} else None
+try:
+    alone({culprit}, lambda: sys.exit({code}))
+except FAILED:
+    os._exit({of_others})
+"""
 
 
 @pytest.fixture
@@ -126,13 +134,7 @@ def test_culprit_without_goodbye(program):
 
 def test_two_ranks_fail_one_after_the_other(program):
     """Rank 2 fails by itself, and rank 1 fails in its own way when it sees the error."""
-    code = """
-keep = Slow() if rank == 2 else None
-try:
-    alone(2, lambda: sys.exit(3))
-except FAILED:
-    os._exit({0: 1, 1: 5}[rank])
-"""
+    code = SLOW_CULPRIT.format(culprit=2, code=3, of_others="{0: 1, 1: 5}[rank]")
     result = program(code, 3)
     assert (culprit(result)[0], result.returncode) == (2, 3)
 
@@ -156,14 +158,7 @@ except FAILED:
 
 def test_rank_that_finishes_early(program):
     """Exit code 0 while others wait: it is named as the cause, and the job has failed."""
-    code = """
-keep = Slow() if rank == 1 else None
-try:
-    alone(1, lambda: sys.exit(0))
-except FAILED:
-    os._exit(4)
-"""
-    result = program(code, 3)
+    result = program(SLOW_CULPRIT.format(culprit=1, code=0, of_others=4), 3)
     rank, how = culprit(result)
     assert rank == 1 and "exited with code 0" in how and "while other ranks needed it" in how
     assert result.returncode == 4

@@ -31,25 +31,6 @@ def test_hostfile(run, tmp_path, text, want):
     assert ranks_of(result) == list(enumerate(want))
 
 
-@pytest.mark.parametrize(
-    "text,message",
-    [
-        ("", "hosts: no host in it"),
-        ("# nothing\n", "hosts: no host in it"),
-        ("localhost slots=x\n", "hosts:1: 'slots=x' is not understood"),
-        ("\nlocalhost nonsense=1\n", "hosts:2: 'nonsense=1' is not understood"),
-        ("localhost slots=4 max-slots=2\n", "hosts:1: slots=4 is over max-slots=2"),
-        ("-oProxyCommand=x slots=1\n", "hosts:1: '-oProxyCommand' is not a host name"),
-        ("a$b slots=1\n", "hosts:1: 'a$b' is not a host name"),
-    ],
-)
-def test_bad_hostfile(run, tmp_path, text, message):
-    (tmp_path / "hosts").write_text(text)
-    result = run("-np", 1, "-hostfile", "hosts", "true")
-    assert result.returncode == 2
-    assert message in result.stderr
-
-
 def test_missing_hostfile(run):
     result = run("-np", 1, "--hostfile", "nosuch", "true")
     assert result.returncode == 2 and "cannot read nosuch" in result.stderr
@@ -170,25 +151,36 @@ def test_unknown_keys_warn(run, tmp_path):
     assert "c.yaml:3: unknown key hosts" in result.stderr
 
 
-@pytest.mark.parametrize(
-    "text,message",
-    [
-        ("controller: foo\n", "c.yaml:1: No such controller supported: foo"),
-        ("params:\n  cycle_time_ms: fast\n", "c.yaml:2: params.cycle_time_ms must be a number"),
-        ("params:\n  cycle_time_ms: '5'\n", "c.yaml:2: params.cycle_time_ms must be a number"),
-        ("params:\n\tcycle_time_ms: 5\n", "c.yaml:2: a tab in the indentation"),
-        ("params: {cycle_time_ms: [5]}\n", "c.yaml:1: only plain or quoted values"),
-        ("params:\n  - 1\n", "c.yaml:2: lists are not understood"),
-        ("params:\n  a:\n    b: 1\n", "c.yaml:3: unexpected indentation"),
-        ("params:\n  cycle_time_ms: 1\n  cycle_time_ms: 2\n", "c.yaml:3: key is given twice"),
-        ("params:\n  cache_capacity: -1\n", "cache_capacity=-1 must be >= 0"),
-        ("logging:\n  level: LOUD\n", "c.yaml:2: logging.level must be TRACE"),
-        ('timeline:\n  filename: "x\n', "c.yaml:2: quote is not closed"),
-        ("nonsense\n", "c.yaml:1: expected a colon behind the key"),
-    ],
-)
-def test_bad_config_file(run, tmp_path, text, message):
-    (tmp_path / "c.yaml").write_text(text)
-    result = run("-np", 1, "--config-file", "c.yaml", "true")
+BAD_HOSTFILES = [
+    ("", "hosts: no host in it"),
+    ("# nothing\n", "hosts: no host in it"),
+    ("localhost slots=x\n", "hosts:1: 'slots=x' is not understood"),
+    ("\nlocalhost nonsense=1\n", "hosts:2: 'nonsense=1' is not understood"),
+    ("localhost slots=4 max-slots=2\n", "hosts:1: slots=4 is over max-slots=2"),
+    ("-oProxyCommand=x slots=1\n", "hosts:1: '-oProxyCommand' is not a host name"),
+    ("a$b slots=1\n", "hosts:1: 'a$b' is not a host name"),
+]
+BAD_CONFIG_FILES = [
+    ("controller: foo\n", "c.yaml:1: No such controller supported: foo"),
+    ("params:\n  cycle_time_ms: fast\n", "c.yaml:2: params.cycle_time_ms must be a number"),
+    ("params:\n  cycle_time_ms: '5'\n", "c.yaml:2: params.cycle_time_ms must be a number"),
+    ("params:\n\tcycle_time_ms: 5\n", "c.yaml:2: a tab in the indentation"),
+    ("params: {cycle_time_ms: [5]}\n", "c.yaml:1: only plain or quoted values"),
+    ("params:\n  - 1\n", "c.yaml:2: lists are not understood"),
+    ("params:\n  a:\n    b: 1\n", "c.yaml:3: unexpected indentation"),
+    ("params:\n  cycle_time_ms: 1\n  cycle_time_ms: 2\n", "c.yaml:3: key is given twice"),
+    ("params:\n  cache_capacity: -1\n", "cache_capacity=-1 must be >= 0"),
+    ("logging:\n  level: LOUD\n", "c.yaml:2: logging.level must be TRACE"),
+    ('timeline:\n  filename: "x\n', "c.yaml:2: quote is not closed"),
+    ("nonsense\n", "c.yaml:1: expected a colon behind the key"),
+]
+BAD_FILES = [("-hostfile", "hosts", *case) for case in BAD_HOSTFILES]
+BAD_FILES += [("--config-file", "c.yaml", *case) for case in BAD_CONFIG_FILES]
+
+
+@pytest.mark.parametrize("option,name,text,message", BAD_FILES)
+def test_bad_file(run, tmp_path, option, name, text, message):
+    (tmp_path / name).write_text(text)
+    result = run("-np", 1, option, name, "true")
     assert result.returncode == 2
     assert message in result.stderr

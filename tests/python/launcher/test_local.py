@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from shells import STUBBORN, UP
 
 
 def by_rank(text):
@@ -193,15 +194,6 @@ def started(run, *args, count=2):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
     return process
-
-
-UP = "touch up.$HOROVOD_RANK; "
-STUBBORN = (
-    "trap '' TERM INT HUP; "
-    "setsid sh -c \"trap '' TERM INT HUP; while :; do sleep 1; done\" & "
-    + UP
-    + "sleep 300 & wait; wait"
-)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 with the same address that leads nowhere, as docker0 does."""
 
 import contextlib
-import os
 import shutil
 import signal
 import subprocess
@@ -11,59 +10,31 @@ import time
 from pathlib import Path
 
 import pytest
+from namespaces import Pair, built, ip
 
 
-def ip(*words):
-    subprocess.run(["ip", *map(str, words)], check=True, capture_output=True)
-
-
-class Hosts:
+class Hosts(Pair):
     """h1 and h2 on 10.77.N.0/24; the interface of one is east0, of the other west7."""
 
     def __init__(self):
-        number = os.getpid() % 200 + 20
-        self.names = [f"hvdt{os.getpid()}a", f"hvdt{os.getpid()}b"]
-        self.addresses = [f"10.77.{number}.1", f"10.77.{number}.2"]
-        self.interfaces = ["east0", "west7"]
+        super().__init__("hvdt", "10.77", ("east0", "west7"))
 
     def build(self):
+        super().build()
         for name in self.names:
-            ip("netns", "add", name)
-        ip(
-            "link", "add", self.interfaces[0], "netns", self.names[0], "type", "veth",
-            "peer", "name", self.interfaces[1], "netns", self.names[1],
-        )  # fmt: skip
-        for name, address, interface in zip(
-            self.names, self.addresses, self.interfaces, strict=True
-        ):
-            ip("-n", name, "addr", "add", f"{address}/24", "dev", interface)
-            ip("-n", name, "link", "set", interface, "up")
-            ip("-n", name, "link", "set", "lo", "up")
             ip("-n", name, "link", "add", "docker0", "type", "bridge")
             ip("-n", name, "addr", "add", "172.31.99.1/24", "dev", "docker0")
             ip("-n", name, "link", "set", "docker0", "up")
 
-    def destroy(self):
-        for name in self.names:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True)
-
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory, make_ssh_server):
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("network namespaces need root and ip(8)")
-    hosts = Hosts()
-    try:
-        hosts.build()
-    except subprocess.CalledProcessError as error:
-        hosts.destroy()
-        pytest.skip(f"no network namespaces here: {error.stderr}")
-    prefix = ["ip", "netns", "exec", hosts.names[1]]
-    hosts.sshd = make_ssh_server(tmp_path_factory.mktemp("sshd2"), hosts.addresses[1], prefix)
-    hosts.sshd.start()
-    yield hosts
-    hosts.sshd.stop()
-    hosts.destroy()
+    with built(Hosts()) as hosts:
+        prefix = ["ip", "netns", "exec", hosts.names[1]]
+        hosts.sshd = make_ssh_server(tmp_path_factory.mktemp("sshd2"), hosts.addresses[1], prefix)
+        hosts.sshd.start()
+        yield hosts
+        hosts.sshd.stop()
 
 
 @pytest.fixture

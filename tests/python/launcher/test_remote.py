@@ -8,14 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-UP = "touch up.$HOROVOD_RANK; "
-STUBBORN = (
-    "trap '' TERM INT HUP; "
-    "setsid sh -c \"trap '' TERM INT HUP; while :; do sleep 1; done\" & "
-    + UP
-    + "sleep 300 & wait; wait"
-)
+from shells import STUBBORN, UP
 
 
 @pytest.fixture

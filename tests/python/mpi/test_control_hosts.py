@@ -4,12 +4,12 @@ takes ssh's place. Ranks of one share memory; between the two all goes over MPI.
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from namespaces import Pair, built
 
 RANKS = Path(__file__).resolve().with_name("ranks_control.py")
 AGENT = """#!/bin/sh
@@ -26,38 +26,17 @@ exec nsenter --net=/run/netns/$name unshare --uts sh -c "hostname $name; $*"
 pytestmark = pytest.mark.timeout(120)
 
 
-def ip(*words):
-    subprocess.run(["ip", *map(str, words)], check=True, capture_output=True)
-
-
-class Hosts:
+class Hosts(Pair):
     def __init__(self, folder):
-        number = os.getpid() % 200 + 20
-        self.names = [f"hvdm{os.getpid()}a", f"hvdm{os.getpid()}b"]
-        self.net = f"10.79.{number}.0/24"
-        self.addresses = [f"10.79.{number}.1", f"10.79.{number}.2"]
+        super().__init__("hvdm", "10.79", ("east0", "west7"))
         self.agent = folder / "agent"
 
     def build(self):
-        for name in self.names:
-            ip("netns", "add", name)
-        ip(
-            "link", "add", "east0", "netns", self.names[0], "type", "veth",
-            "peer", "name", "west7", "netns", self.names[1],
-        )  # fmt: skip
-        both = zip(self.names, self.addresses, ["east0", "west7"], strict=True)
-        cases = ""
-        for name, address, interface in both:
-            ip("-n", name, "addr", "add", f"{address}/24", "dev", interface)
-            ip("-n", name, "link", "set", interface, "up")
-            ip("-n", name, "link", "set", "lo", "up")
-            cases += f"{address}) name={name} ;;\n"
+        super().build()
+        both = zip(self.names, self.addresses, strict=True)
+        cases = "".join(f"{address}) name={name} ;;\n" for name, address in both)
         self.agent.write_text(AGENT.format(cases=cases))
         self.agent.chmod(0o755)
-
-    def destroy(self):
-        for name in self.names:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
     def options(self, mpi, slots):
         pairs = list(zip(self.addresses, slots, strict=True))
@@ -75,16 +54,8 @@ class Hosts:
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory):
-    if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("nsenter") is None:
-        pytest.skip("network namespaces need root, ip(8) and nsenter(1)")
-    hosts = Hosts(tmp_path_factory.mktemp("hosts"))
-    try:
-        hosts.build()
-    except subprocess.CalledProcessError as error:
-        hosts.destroy()
-        pytest.skip(f"no network namespaces here: {error.stderr}")
-    yield hosts
-    hosts.destroy()
+    with built(Hosts(tmp_path_factory.mktemp("hosts")), "nsenter") as hosts:
+        yield hosts
 
 
 @pytest.fixture

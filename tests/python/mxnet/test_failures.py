@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that stop early or die, and exits with operations in flight: clear errors and no hang."""
 
-import subprocess
 import sys
 
 import pytest
+from launching import run
 
 EARLY = """
 import os, signal, sys
@@ -68,14 +68,7 @@ print("left", hvd.rank(), flush=True)
 
 
 def alone(source):
-    return subprocess.run(
-        [sys.executable, "-c", source],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=180,
-        check=False,
-    ).stdout
+    return run([sys.executable, "-c", source], deadline_s=180).stdout
 
 
 def test_without_mxnet():

@@ -4,35 +4,23 @@
 import pytest
 
 DYNAMIC = {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}
+ONE_WORKER = {"MXNET_CPU_PRIORITY_NTHREADS": "1", "HOROVOD_TIMELINE": "DYNAMIC"}
+OVER_TCP = {"HOROVOD_SHM_DISABLE": "1"}
+RUNS = [
+    ("ops", 1, {}),
+    ("ops", 2, {}),
+    ("ops", 3, {}),
+    ("ops", 2, OVER_TCP),
+    ("engine", 2, {}),
+    ("engine", 3, {}),
+    ("priority", 2, ONE_WORKER),
+    ("errors", 2, {}),
+    ("sets", 3, DYNAMIC),
+    ("training", 1, {}),
+    ("training", 2, {}),
+]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_ops(run_ranks, ranks):
-    run_ranks("ranks_ops.py", ranks)
-
-
-def test_ops_over_tcp(run_ranks):
-    run_ranks("ranks_ops.py", 2, {"HOROVOD_SHM_DISABLE": "1"})
-
-
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_engine(run_ranks, ranks):
-    run_ranks("ranks_engine.py", ranks)
-
-
-def test_priorities(run_ranks):
-    one_worker = {"MXNET_CPU_PRIORITY_NTHREADS": "1", "HOROVOD_TIMELINE": "DYNAMIC"}
-    run_ranks("ranks_priority.py", 2, one_worker)
-
-
-def test_errors(run_ranks):
-    run_ranks("ranks_errors.py", 2)
-
-
-def test_process_sets(run_ranks):
-    run_ranks("ranks_sets.py", 3, DYNAMIC)
-
-
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_training(run_ranks, ranks):
-    run_ranks("ranks_training.py", ranks)
+@pytest.mark.parametrize("module, ranks, env", RUNS)
+def test_ranks(run_ranks, module, ranks, env):
+    run_ranks(f"ranks_{module}.py", ranks, env)

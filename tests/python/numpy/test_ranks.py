@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """horovod.numpy on one, two and three ranks, and what it says where it can't work."""
 
-import subprocess
 import sys
 
 import pytest
+from launching import run
 
 DYNAMIC = {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}
 
@@ -52,14 +52,7 @@ for step in range(100):
 
 def test_without_numpy():
     source = "import sys; sys.modules['numpy'] = None\nimport horovod.numpy"
-    result = subprocess.run(
-        [sys.executable, "-c", source],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    result = run([sys.executable, "-c", source], deadline_s=120)
     assert result.returncode == 1
     assert "horovod.numpy needs NumPy" in result.stdout and "pip install numpy" in result.stdout
 

@@ -238,8 +238,8 @@ def test_all_fail(make_driver):
     assert len(results) == 4 and all(code == 1 for code, _ in results.values())
 
 
-def test_all_hosts_blacklisted(make_driver):
-    job = make_driver({"host-1": 1, "host-2": 1}, 1, 4)
+def start_failing(job):
+    """Two workers: rank 0 fails once it is ready, the other when it has come back."""
 
     def work(slot, events):
         job.record_ready(slot.hostname, slot.local_rank)
@@ -249,6 +249,12 @@ def test_all_hosts_blacklisted(make_driver):
         return 1, time.time()
 
     job.start(2, work)
+
+
+def test_all_hosts_blacklisted(make_driver):
+    job = make_driver({"host-1": 1, "host-2": 1}, 1, 4)
+
+    start_failing(job)
     job.get_results()
     assert job.finished()
 
@@ -256,14 +262,7 @@ def test_all_hosts_blacklisted(make_driver):
 def test_reset_limit(make_driver):
     job = make_driver({"host-1": 1, "host-2": 1}, 1, 2, reset_limit=0)
 
-    def work(slot, events):
-        job.record_ready(slot.hostname, slot.local_rank)
-        if slot.rank == 0:
-            return 1, time.time()
-        job.record_ready(slot.hostname, slot.local_rank)
-        return 1, time.time()
-
-    job.start(2, work)
+    start_failing(job)
     message = job.get_results().error_message
     assert message == constants.RESET_LIMIT_EXCEEDED_MESSAGE.format(0)
 

@@ -15,10 +15,17 @@ from pathlib import Path
 
 FOLDER = Path(os.environ["TEST_FOLDER"])
 FAULTS = os.environ.get("TEST_FAULTS", "").split()
+WORKER = os.environ.get("HOROVOD_WORKER", "0")
 
 
 class InjectedError(Exception):
     """As if the script had a defect."""
+
+
+def write(name, text):
+    """Append a line to a file of the test's folder."""
+    with open(FOLDER / name, "a", encoding="utf-8") as file:
+        file.write(text + "\n")
 
 
 def _is_first(fault):

@@ -2,6 +2,8 @@
 """Two "machines" on this one: network namespaces joined by a veth pair. They share no memory and
 no loopback with each other; a job has half of its ranks in each.
 
+Other tests derive from Pair what they add to the two machines, and build it with built().
+
 Skips, with the reason, where namespaces are not allowed.
 """
 
@@ -10,6 +12,7 @@ import os
 import secrets
 import shutil
 import subprocess
+import sys
 
 import pytest
 from launching import clean_environment
@@ -17,35 +20,62 @@ from launching import clean_environment
 PORT = 29400
 
 
-def _ip(*words):
+def ip(*words):
     subprocess.run(["ip", *map(str, words)], check=True, capture_output=True, text=True)
 
 
-class Namespaces:
-    """The two namespaces and their addresses."""
+class Pair:
+    """Two namespaces NAMEa and NAMEb at .1 and .2 of a network, joined by a veth pair."""
 
-    def __init__(self):
+    def __init__(self, name, net, interfaces=("veth0", "veth0")):
         number = os.getpid() % 200 + 20
-        self.names = [f"hvdn{os.getpid()}a", f"hvdn{os.getpid()}b"]
-        self.addresses = [f"10.79.{number}.1", f"10.79.{number}.2"]
+        self.names = [f"{name}{os.getpid()}a", f"{name}{os.getpid()}b"]
+        self.net = f"{net}.{number}.0/24"
+        self.addresses = [f"{net}.{number}.1", f"{net}.{number}.2"]
+        self.interfaces = interfaces
 
     def build(self):
         for name in self.names:
-            _ip("netns", "add", name)
-        link = ["netns", self.names[0], "type", "veth", "peer", "name", "veth0"]
-        _ip("link", "add", "veth0", *link, "netns", self.names[1])
-        for name, address in zip(self.names, self.addresses, strict=True):
-            _ip("-n", name, "link", "set", "lo", "up")
-            _ip("-n", name, "addr", "add", f"{address}/24", "dev", "veth0")
-            _ip("-n", name, "link", "set", "veth0", "up")
+            ip("netns", "add", name)
+        (here, there), (first, second) = self.names, self.interfaces
+        peer = ["type", "veth", "peer", "name", second, "netns", there]
+        ip("link", "add", first, "netns", here, *peer)
+        for name, address, link in zip(self.names, self.addresses, self.interfaces, strict=True):
+            ip("-n", name, "link", "set", "lo", "up")
+            ip("-n", name, "addr", "add", f"{address}/24", "dev", link)
+            ip("-n", name, "link", "set", link, "up")
 
     def destroy(self):
         for name in self.names:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+@contextlib.contextmanager
+def built(pair, *programs):
+    """The pair, built; skips the test where namespaces, or the programs it needs, are missing."""
+    programs = ["ip", *programs]
+    if os.geteuid() != 0 or not all(map(shutil.which, programs)):
+        pytest.skip(f"network namespaces need root and {', '.join(programs)}")
+    try:
+        pair.build()
+    except subprocess.CalledProcessError as error:
+        pair.destroy()
+        pytest.skip(f"no network namespaces here: {error.stderr.strip()}")
+    try:
+        yield pair
+    finally:
+        pair.destroy()
+
+
+class Namespaces(Pair):
+    """The two machines of a job whose launcher is not ours."""
+
+    def __init__(self):
+        super().__init__("hvdn", "10.79")
 
     def cut(self, is_cut=True):
         """Take the line down, or put it up again."""
-        _ip("-n", self.names[0], "link", "set", "veth0", "down" if is_cut else "up")
+        ip("-n", self.names[0], "link", "set", "veth0", "down" if is_cut else "up")
 
     def start(self, command, ranks, env=None):
         """The processes of a job, as a launcher that is not ours starts them."""
@@ -88,17 +118,15 @@ class Namespaces:
             assert process.returncode == 0, output[-6000:]
         return outputs
 
+    def run_module(self, path, which):
+        """Run those tests of a module whose names match, a rank in each; all must pass."""
+        options = ["-q", "-x", "--no-header", "-p", "no:cacheprovider", "-k", which]
+        outputs = self.run([sys.executable, "-m", "pytest", *options, path], 2)
+        assert all(" passed" in output for output in outputs), outputs
+
 
 @pytest.fixture(scope="module")
 def namespaces():
     """Two namespaces that can reach each other."""
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("network namespaces need root and ip(8)")
-    made = Namespaces()
-    try:
-        made.build()
-    except subprocess.CalledProcessError as error:
-        made.destroy()
-        pytest.skip(f"no network namespaces here: {error.stderr.strip()}")
-    yield made
-    made.destroy()
+    with built(Namespaces()) as made:
+        yield made

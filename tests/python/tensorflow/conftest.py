@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start the files `ranks_*.py` on several ranks, with the real launcher and a deadline.
-
-Each of those files is a pytest module that every rank runs from top to bottom; a rank that fails
-stops, and the launcher ends the others. Without TensorFlow the whole folder is left out.
-"""
+"""Ranks that use the processor only. Without TensorFlow the whole folder is left out."""
 
 import importlib.util
 import subprocess
@@ -14,31 +10,15 @@ import launching
 import pytest
 from launching import TENSORFLOW, clean_environment, job
 
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE))  # modules that the files of ranks share
+sys.path.append(str(Path(__file__).resolve().parent))  # modules that the files of ranks share
 
 if importlib.util.find_spec("tensorflow") is None:
     collect_ignore_glob = ["*"]
 
 
-@pytest.fixture
-def run_ranks():
-    """run_ranks(file, ranks, env) runs a module of tests on so many ranks; all must pass."""
-
-    def run(name, ranks, env=None):
-        launching.run_module(HERE / name, ranks, {**TENSORFLOW, **(env or {})})
-
-    return run
-
-
 @pytest.fixture(scope="session")
-def launch_ranks():
-    """launch_ranks(ranks, command...) runs a command on so many ranks; gives its process."""
-
-    def launch(ranks, *command, env=None, **options):
-        return launching.launch(ranks, *command, env={**TENSORFLOW, **(env or {})}, **options)
-
-    return launch
+def ranks_env():
+    return TENSORFLOW
 
 
 @pytest.fixture

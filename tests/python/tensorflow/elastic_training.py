@@ -16,18 +16,12 @@ import horovod.tensorflow.keras as hvd_keras
 import numpy as np
 import tensorflow as tf
 from elastic_replay import FEATURES, MOMENTUM, RATE, sample
-from faults import FOLDER
+from faults import FOLDER, WORKER, write
 from horovod.common.elastic import exchange_numbers
 from horovod.common.library import native
 
 STEPS = int(os.environ.get("TEST_STEPS", "30"))
 FINAL_SIZE = int(os.environ.get("TEST_FINAL_SIZE", "0"))
-WORKER = os.environ.get("HOROVOD_WORKER", "0")
-
-
-def write(name, text):
-    with open(FOLDER / name, "a", encoding="utf-8") as file:
-        file.write(text + "\n")
 
 
 def variables_of(optimizer):

@@ -54,6 +54,12 @@ def test_legacy_optimizer():
     assert_equal_on_all_ranks(model.variables)
 
 
+def recorded_loss(model, x, y):
+    with tf.GradientTape() as tape:
+        loss = LOSS(y, model(x, training=True))
+    return loss, tape
+
+
 def test_custom_loop_with_optimizer():
     model = make_model(3)
     optimizer = hvd_keras.DistributedOptimizer(keras.optimizers.Adam(0.01))
@@ -61,8 +67,7 @@ def test_custom_loop_with_optimizer():
 
     @tf.function
     def step(x, y):
-        with tf.GradientTape() as tape:
-            loss = LOSS(y, model(x, training=True))
+        loss, tape = recorded_loss(model, x, y)
         optimizer.minimize(loss, model.trainable_variables, tape=tape)
         return loss
 
@@ -84,8 +89,7 @@ def test_custom_loop_with_tape():
 
     @tf.function
     def step(x, y):
-        with tf.GradientTape() as tape:
-            loss = LOSS(y, model(x, training=True))
+        loss, tape = recorded_loss(model, x, y)
         tape = hvd.DistributedGradientTape(tape)
         grads = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(grads, model.trainable_variables, strict=True))

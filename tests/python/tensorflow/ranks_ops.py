@@ -5,6 +5,7 @@ import horovod.tensorflow as hvd
 import numpy as np
 import pytest
 import tensorflow as tf
+from collectives import OTHER_OPERATIONS, SHAPES, check_average_argument, check_sum_of_ones
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
@@ -38,10 +39,9 @@ def test_allreduce_sum(dtype):
         assert equal(result, expected)
 
 
-@pytest.mark.parametrize("op", ["Min", "Max", "Product"])
+@pytest.mark.parametrize("op", OTHER_OPERATIONS)
 def test_allreduce_other_operations(op):
-    numpy_function = {"Min": np.min, "Max": np.max, "Product": np.prod}[op]
-    expected = numpy_function([values(tf.float64, r) for r in RANKS], axis=0)
+    expected = OTHER_OPERATIONS[op]([values(tf.float64, r) for r in RANKS], axis=0)
     tensor = values(tf.float32, RANK)
     for result in in_both_modes(lambda t: hvd.allreduce(t, op=getattr(hvd, op)), tensor):
         assert equal(result, expected)
@@ -50,18 +50,12 @@ def test_allreduce_other_operations(op):
 def test_allreduce_averages_by_default():
     expected = sum(values(tf.float64, r) for r in RANKS) / SIZE
     assert np.allclose(hvd.allreduce(values(tf.float64, RANK)), expected)
-    with pytest.warns(DeprecationWarning):
-        total = hvd.allreduce(values(tf.float64, RANK), average=False)
-    assert np.allclose(total, expected * SIZE)
-    with pytest.raises(ValueError, match="supersedes average"):
-        hvd.allreduce(tf.ones(1), average=True, op=hvd.Sum)
+    check_average_argument(hvd, values(tf.float64, RANK), expected)
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1, 1, 1, 1, 1), (100003,)])
+@pytest.mark.parametrize("shape", SHAPES)
 def test_allreduce_shapes(shape):
-    for result in in_both_modes(lambda t: hvd.allreduce(t, op=hvd.Sum), tf.ones(shape)):
-        assert result.shape == shape
-        assert np.all(np.asarray(result) == SIZE)
+    check_sum_of_ones(hvd, in_both_modes, tf.ones(shape))
 
 
 def test_factors_are_rounded_to_single_precision():

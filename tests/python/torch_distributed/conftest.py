@@ -5,16 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from launching import run, run_module
+from launching import run
 
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE))  # what the files of ranks share
-
-
-@pytest.fixture
-def run_ranks():
-    """run_ranks(file, ranks, env) runs a module of tests on so many ranks; all must pass."""
-    return lambda name, ranks, env=None: run_module(HERE / name, ranks, env)
+sys.path.append(str(Path(__file__).resolve().parent))  # what the files of ranks share
 
 
 @pytest.fixture

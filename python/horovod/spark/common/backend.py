@@ -9,6 +9,8 @@ from typing import Any
 class Backend:
     """Runs a function on ranks."""
 
+    _env: dict[str, str] | None = None  # None: the variables of this process
+
     def run(
         self,
         fn: Callable,
@@ -16,7 +18,16 @@ class Backend:
         kwargs: dict[str, Any] | None = None,
         env: dict[str, str] | None = None,
     ) -> list:
-        """fn(*args, **kwargs) on all ranks; the results by rank."""
+        """fn(*args, **kwargs) on all ranks; the results by rank.
+
+        env: further variables of the ranks; they win over those of the backend.
+        """
+        return self._run(fn, args, kwargs, {**self._variables(), **(env or {})})
+
+    def _variables(self) -> dict[str, str]:
+        return dict(os.environ if self._env is None else self._env)
+
+    def _run(self, fn: Callable, args: tuple, kwargs: dict[str, Any] | None, env: dict) -> list:
         raise NotImplementedError
 
     def num_processes(self) -> int:
@@ -34,20 +45,12 @@ class SparkBackend(Backend):
         self._env = env
         self._run_kwargs = run_kwargs
 
-    def run(
-        self,
-        fn: Callable,
-        args: tuple = (),
-        kwargs: dict[str, Any] | None = None,
-        env: dict[str, str] | None = None,
-    ) -> list:
-        """fn(*args, **kwargs) in Spark tasks; the results by rank."""
+    def _run(self, fn: Callable, args: tuple, kwargs: dict[str, Any] | None, env: dict) -> list:
         import horovod.spark
 
-        full = {**(os.environ if self._env is None else self._env), **(env or {})}
-        full.pop("CUDA_VISIBLE_DEVICES", None)  # of the driver, and of no use elsewhere
+        env.pop("CUDA_VISIBLE_DEVICES", None)  # of the driver, and of no use elsewhere
         return horovod.spark.run(
-            fn, args, kwargs, num_proc=self.num_processes(), env=full, **self._run_kwargs
+            fn, args, kwargs, num_proc=self.num_processes(), env=env, **self._run_kwargs
         )
 
     def num_processes(self) -> int:
@@ -67,18 +70,10 @@ class LocalBackend(Backend):
         self._env = env
         self._run_kwargs = run_kwargs
 
-    def run(
-        self,
-        fn: Callable,
-        args: tuple = (),
-        kwargs: dict[str, Any] | None = None,
-        env: dict[str, str] | None = None,
-    ) -> list:
-        """fn(*args, **kwargs) on this machine; the results by rank."""
+    def _run(self, fn: Callable, args: tuple, kwargs: dict[str, Any] | None, env: dict) -> list:
         import horovod
 
-        full = {**(os.environ if self._env is None else self._env), **(env or {})}
-        return horovod.run(fn, args, kwargs, num_proc=self._num_proc, env=full, **self._run_kwargs)
+        return horovod.run(fn, args, kwargs, num_proc=self._num_proc, env=env, **self._run_kwargs)
 
     def num_processes(self) -> int:
         """How many ranks there are."""

@@ -126,6 +126,18 @@ def _create_event(ctx):
     return ctx.Event()
 
 
+def start_apart(command, env):
+    """Start a command in a session of its own, with all its streams in pipes that we hold."""
+    return subprocess.Popen(
+        command,
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
 def execute(
     command,
     env=None,
@@ -140,14 +152,7 @@ def execute(
     `events` are threading or multiprocessing events: once one is set, the whole tree is ended.
     """
     ends = [_create_event(threading), *(events or [])]
-    process = subprocess.Popen(
-        ["/bin/sh", "-c", _MIDDLEMAN, "sh", command],
-        env=env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    process = start_apart(["/bin/sh", "-c", _MIDDLEMAN, "sh", command], env)
     threads = [
         _forward(
             process.stdout, stdout or sys.stdout, "stdout", index, prefix_output_with_timestamp
