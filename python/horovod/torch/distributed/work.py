@@ -440,7 +440,8 @@ class HorovodWork(_BaseWork):
             if task.handle is None:
                 return "An earlier operation of the same kind has not ended yet."
             with contextlib.suppress(Exception):
-                return native.missing(task.handle)
+                # The first sentence speaks of the handle and a limit of 0 ms.
+                return native.missing(task.handle).partition(" ms.")[2].strip()
         return ""
 
     # ---- for scripts ----
