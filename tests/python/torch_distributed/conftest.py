@@ -4,8 +4,9 @@
 import sys
 from pathlib import Path
 
+import launching
 import pytest
-from launching import run, run_module
+from launching import run_module
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE))  # what the files of ranks share
@@ -20,11 +21,4 @@ def run_ranks():
 @pytest.fixture
 def torchrun():
     """torchrun(file, ranks, *arguments) runs a program by PyTorch's own launcher."""
-
-    def start(path, ranks, *arguments, env=None, options=()):
-        command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run"]
-        command += [f"--nproc-per-node={ranks}", "--master-port=0", *options]
-        command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-        return run([*command, str(path), *map(str, arguments)], env, 300)
-
-    return start
+    return launching.torchrun
