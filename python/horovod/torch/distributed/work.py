@@ -522,16 +522,15 @@ class HorovodWork(_BaseWork):
 
     def get_future(self) -> torch.futures.Future:
         """A future with the tensors of the result; its callbacks run when the operation ends."""
+        late = None
         with self._lock:
             if self._future is None:
                 self._ended = torch.futures.Future()
                 self._future = self._ended.then(self._value)
-                is_done = self._is_done
-            else:
-                is_done = False
+                late = self._ended if self._is_done else None
             future = self._future
-        if is_done:
-            self._ended.set_result(None)
+        if late is not None:
+            late.set_result(None)
         return future
 
     def _value(self, ended: torch.futures.Future) -> Any:
