@@ -6,6 +6,7 @@ where an error must come at once, and short where only the limit can tell.
 """
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -18,6 +19,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 START = time.monotonic()
+# The first bucket fails because the ranks disagree; a later one, if rank 1 has left by then.
+LEFT = "disagree|rank 1.*shut down|shut down.*rank 1|rank 1.*(died|left)"
 
 
 def begin(seconds):
@@ -37,13 +40,13 @@ def step(model):
 
 
 def expect(function, *parts):
-    """The call raises an exception of torch.distributed whose text has these parts."""
+    """The call raises an exception of torch.distributed whose text has these patterns."""
     began = time.monotonic()
     try:
         function()
     except RuntimeError as error:  # DDP and futures pass errors on as plain ones
         text = str(error)
-        assert all(part in text for part in parts), text
+        assert all(re.search(part, text, re.DOTALL) for part in parts), text
         print(f"told after {time.monotonic() - began:.1f} s: {text[:300]}", flush=True)
     else:
         raise AssertionError("nothing was raised")
@@ -83,7 +86,7 @@ def raises_and_goes_on():
             hook.remove()
         expect(dist.barrier, "disagree")
     else:
-        expect(lambda: step(model), "disagree")
+        expect(lambda: step(model), LEFT)
 
 
 def stuck():
@@ -98,7 +101,7 @@ def stuck():
 
 
 def no_sync_alone():
-    """Rank 1 leaves out the synchronisation of one step."""
+    """Rank 1 leaves out the synchronisation of one step, and ends one step early."""
     rank = begin(120)
     model = make_model()
     for _ in range(3):
@@ -111,7 +114,7 @@ def no_sync_alone():
         print("told nothing", flush=True)
         return
     step(model)
-    expect(lambda: step(model), "disagree")
+    expect(lambda: step(model), LEFT)
     dist.destroy_process_group()
 
 
