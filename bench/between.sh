@@ -6,7 +6,8 @@
 #
 # PYTHON has Horovod and PyTorch (tools/install.sh torch DIR). Needs root, ip and tc; says so and
 # ends well where they are missing. The environment may say: RATES ("0 3000 1000" Mbit/s, 0: not
-# limited), RANKS ("1 2" in each namespace), TURNS (5), MODELS ("cnn layers transformer").
+# limited), RANKS ("1 2" in each namespace), TURNS (5), MODELS ("cnn layers transformer"), PROGRAMS
+# ("ops step"; "ddp" is torch_ddp.py, with the options in DDP).
 set -eu
 python=$1
 results=${2:-}
@@ -15,6 +16,7 @@ rates=${RATES:-0 3000 1000}
 ranks=${RANKS:-1 2}
 turns=${TURNS:-5}
 models=${MODELS:-cnn layers transformer}
+programs=${PROGRAMS:-ops step}
 . "$here/namespaces.sh"
 namespaces_make between 10.78.0
 
@@ -54,8 +56,15 @@ for each in $ranks; do
         echo "== $each x $each ranks, $line"
         json=
         [ -z "$results" ] || json="--json $results/between-$each-$rate"
-        job "$each" "$here/torch_ops.py" --line --turns "$turns" ${json:+$json-ops.json}
-        job "$each" "$here/torch_step.py" --interface veth0 --turns "$turns" --models $models \
-            ${json:+$json-step.json}
+        for program in $programs; do
+            case $program in
+            ops) set -- torch_ops.py --line ;;
+            step) set -- torch_step.py --interface veth0 --models $models ;;
+            ddp) set -- torch_ddp.py ${DDP:-} ;;
+            esac
+            file=$1
+            shift
+            job "$each" "$here/$file" --turns "$turns" "$@" ${json:+$json-$program.json}
+        done
     done
 done

@@ -200,6 +200,10 @@ def step_python():
     return pytest("torch", [*folders, "numpy", "../zoo"])
 
 
+def step_torch_clients():
+    return pytest("torch_clients", ["torch_clients"])
+
+
 def step_notebook():
     return pytest("notebook", ["notebook"])
 
@@ -273,6 +277,7 @@ STEPS = {
     "aarch64": ("64-bit ARM: cross build, tests under emulation, wheel", step_aarch64),
     "macos": ("compiles for macOS on ARM, all but the platform files", step_macos),
     "python": ("tools, launcher, horovod.run, PyTorch and NumPy, installed", step_python),
+    "torch_clients": ("Accelerate, Lightning, transformers on our backend", step_torch_clients),
     "notebook": ("ranks of a notebook, with a real kernel", step_notebook),
     "slurm": ("a real Slurm of two nodes on this machine", step_slurm),
     "mpi": ("Open MPI and MPICH, of the system and from wheels", step_mpi),
@@ -303,7 +308,7 @@ def main():
     arguments = parse_arguments()
     if arguments.list:
         for name, (title, _) in STEPS.items():
-            print(f"{name:10}{title}")
+            print(f"{name:15}{title}")
         return 0
     REPORTS.mkdir(parents=True, exist_ok=True)
     os.environ["PATH"] = f"{venv('base')}/bin:{os.environ['PATH']}"
@@ -319,11 +324,11 @@ def main():
             counts, note = Counts(failed=1), f" ({error})"
         total.add(counts)
         word = "FAILED" if counts.failed else "ok"
-        summary.append(f"{name:10}{word:8}{time.monotonic() - began:6.0f} s  {counts}{note}")
+        summary.append(f"{name:15}{word:8}{time.monotonic() - began:6.0f} s  {counts}{note}")
         print(f"--- {name}: {word}{note}", flush=True)
     print("\n=== summary")
     print("\n".join(summary))
-    print(f"{'':10}{'':8}{time.monotonic() - start:6.0f} s in all")
+    print(f"{'':15}{'':8}{time.monotonic() - start:6.0f} s in all")
     print(total, flush=True)
     return 1 if total.failed else 0
 

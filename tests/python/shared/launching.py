@@ -68,6 +68,14 @@ def launch(ranks, *command, env=None, deadline_s=DEADLINE_S):
     return run(job(ranks, *command), env, deadline_s)
 
 
+def torchrun(path, ranks, *arguments, env=None, options=(), deadline_s=300):
+    """Run a program by PyTorch's own launcher; returns the finished process."""
+    command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run"]
+    command += [f"--nproc-per-node={ranks}", "--master-port=0", *options]
+    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+    return run([*command, str(path), *map(str, arguments)], env, deadline_s)
+
+
 def run_module(path, ranks, env=None):
     """Run a module of tests on so many ranks; all must pass."""
     options = ["-q", "-x", "--no-header", "-p", "no:cacheprovider", "-o", "timeout=300"]

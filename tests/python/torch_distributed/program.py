@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 
 
-def begin(seconds=120):
-    dist.init_process_group("horovod", timeout=timedelta(seconds=seconds))
+def begin(seconds=120, backend="horovod"):
+    dist.init_process_group(backend, timeout=timedelta(seconds=seconds))
     return dist.get_rank(), dist.get_world_size()
 
 
@@ -23,6 +23,18 @@ def check_sum():
 def plain():
     begin()
     check_sum()
+    dist.destroy_process_group()
+
+
+def devices():
+    """A backend for each device."""
+    begin(backend="cpu:horovod,cuda:gloo")
+    check_sum()
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor, group=dist.new_group())
+    assert tensor.item() == dist.get_world_size()
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    model(torch.ones(1, 2)).sum().backward()
     dist.destroy_process_group()
 
 

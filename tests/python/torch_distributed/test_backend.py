@@ -31,7 +31,7 @@ def test_stack(run_ranks, ranks):
     run_ranks("ranks_stack.py", ranks)
 
 
-CASES = [("plain", 1), ("again", 3), ("early", 4), ("forgotten", 2)]
+CASES = [("plain", 1), ("again", 3), ("early", 4), ("forgotten", 2), ("devices", 2)]
 
 
 @pytest.mark.parametrize("case, ranks", CASES)

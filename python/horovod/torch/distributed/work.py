@@ -361,6 +361,7 @@ class HorovodWork(_BaseWork):
         self._lock = threading.Lock()
         self._event = threading.Event()
         self._future: torch.futures.Future | None = None
+        self._ended: torch.futures.Future | None = None  # what `_future` waits for
         self._listeners: list[Callable[[HorovodWork], None]] = []
         for task in self._tasks:
             task.owner = self
@@ -407,12 +408,12 @@ class HorovodWork(_BaseWork):
                 return
             self._error = error
             self._is_done = True
-            future = self._future
+            ended = self._ended
             listeners, self._listeners = self._listeners, []
         self._at_end = None
         self._event.set()
-        if future is not None:
-            self._fulfil(future)
+        if ended is not None:
+            ended.set_result(None)
         for listener in listeners:
             listener(self)
 
@@ -423,12 +424,6 @@ class HorovodWork(_BaseWork):
                 self._listeners.append(listener)
                 return
         listener(self)
-
-    def _fulfil(self, future: torch.futures.Future) -> None:
-        if self._error is None:
-            future.set_result(self.outputs)
-        else:
-            future.set_exception(self._error)
 
     def _timeout_error(self) -> Exception:
         waited_s = time.monotonic() - self.started
@@ -445,7 +440,8 @@ class HorovodWork(_BaseWork):
             if task.handle is None:
                 return "An earlier operation of the same kind has not ended yet."
             with contextlib.suppress(Exception):
-                return native.missing(task.handle)
+                # The first sentence speaks of the handle and a limit of 0 ms.
+                return native.missing(task.handle).partition(" ms.")[2].strip()
         return ""
 
     # ---- for scripts ----
@@ -526,13 +522,20 @@ class HorovodWork(_BaseWork):
 
     def get_future(self) -> torch.futures.Future:
         """A future with the tensors of the result; its callbacks run when the operation ends."""
+        late = None
         with self._lock:
             if self._future is None:
-                self._future = torch.futures.Future()
-                is_done = self._is_done
-            else:
-                is_done = False
+                self._ended = torch.futures.Future()
+                self._future = self._ended.then(self._value)
+                late = self._ended if self._is_done else None
             future = self._future
-        if is_done:
-            self._fulfil(future)
+        if late is not None:
+            late.set_result(None)
         return future
+
+    def _value(self, ended: torch.futures.Future) -> Any:
+        # set_exception() would make the exception the value of the future, which C++ takes for
+        # tensors: DDP crashes. What a callback raises is an error there, too.
+        if self._error is not None:
+            raise self._error
+        return self.outputs
