@@ -6,12 +6,13 @@ import contextlib
 import tensorflow as tf
 
 from horovod._keras import build_optimizer, rate_variables
-from horovod.common.elastic import (  # noqa: F401 - leave is public
+from horovod.common.elastic import (  # noqa: F401 - leave and run_fn are public
     ObjectState,
     QuickCheck,
     given_process_sets,
     leave,
     make_run,
+    run_fn,
     sync_root,
 )
 from horovod.common.exceptions import HorovodInternalError

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod.common.basics import HorovodBasics as _HorovodBasics  # noqa: F401 - scripts look at it
 from horovod.common.handles import set_id as _set_id
 from horovod.common.names import *  # noqa: F403
 from horovod.common.names import Average, Sum, global_process_set, rank

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from horovod.common.basics import HorovodBasics as _HorovodBasics  # noqa: F401 - scripts look at it
 from horovod.common.compression import Compressor
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.handles import Handles, group_names, op_name, set_id

@@ -9,6 +9,7 @@ import horovod.torch as hvd
 import pytest
 import torch
 from horovod.common import util
+from horovod.common.elastic import run_fn
 from horovod.common.exceptions import (
     HorovodInternalError,
     HorovodVersionMismatchError,
@@ -141,6 +142,16 @@ EXPORTED = """
     mpi_lib_v2
 """
 
+# Names of horovod.torch.mpi_ops that packages built on Horovod import.
+OPS_PRIVATE = """
+    _HorovodBasics _basics _setup_process_sets _handle_map _check_function _NULL mpi_lib
+    handle_average_backwards_compatibility is_homogeneous check_installed_version
+    _allreduce_async _grouped_allreduce_async _allgather_async _grouped_allgather_async
+    _broadcast_async _alltoall_async _reducescatter_async _grouped_reducescatter_async
+    HorovodAllreduce HorovodGroupedAllreduce HorovodAllgather HorovodGroupedAllgather
+    HorovodBroadcast HorovodAlltoall HorovodReducescatter HorovodGroupedReducescatter
+"""
+
 SIGNATURES = {
     "allreduce": "tensor average name compression op prescale_factor postscale_factor process_set",
     "allreduce_async": "tensor average name op prescale_factor postscale_factor process_set",
@@ -178,6 +189,9 @@ def test_names():
         assert hasattr(hvd, name), name
     for name, parameters in SIGNATURES.items():
         assert list(inspect.signature(getattr(hvd, name)).parameters) == parameters.split(), name
+    for name in OPS_PRIVATE.split():
+        assert hasattr(hvd.mpi_ops, name), name
+    assert hvd.elastic.run_fn is run_fn
     assert horovod.__version__ == "0.29.0" and callable(horovod.run)
     assert (hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product) == (0, 1, 2, 3, 4, 5)
 
