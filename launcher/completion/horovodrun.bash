@@ -5,13 +5,13 @@ _horovodrun()
 {
     # BEGIN options: written by tools/gen_settings.c
     local options="
-        -h --help -v --version -np --num-proc -cb --check-build --print-config --doctor --config-file
-        --start-timeout --network-interfaces --network-interface --output-filename
-        --disable-cache --verbose -H --hosts -hostfile --hostfile --host-discovery-script -p
-        --ssh-port -i --ssh-identity-file --gloo --mpi --jsrun --fusion-threshold-mb
-        --cycle-time-ms --cache-capacity --hierarchical-allreduce --no-hierarchical-allreduce
-        --hierarchical-allgather --no-hierarchical-allgather --torus-allreduce
-        --no-torus-allreduce --autotune --autotune-cache --autotune-log-file
+        -h --help -v --version -np --num-proc -cb --check-build --print-config --status --doctor
+        --config-file --start-timeout --network-interfaces --network-interface
+        --output-filename --disable-cache --verbose -H --hosts -hostfile --hostfile
+        --host-discovery-script -p --ssh-port -i --ssh-identity-file --gloo --mpi --jsrun
+        --fusion-threshold-mb --cycle-time-ms --cache-capacity --hierarchical-allreduce
+        --no-hierarchical-allreduce --hierarchical-allgather --no-hierarchical-allgather
+        --torus-allreduce --no-torus-allreduce --autotune --autotune-cache --autotune-log-file
         --autotune-warmup-samples --autotune-steps-per-sample --autotune-bayes-opt-max-samples
         --autotune-gaussian-process-noise --timeline-filename --timeline-mark-cycles
         --timeline-all-ranks --no-stall-check --stall-check-warning-time-seconds

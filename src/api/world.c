@@ -6,7 +6,9 @@
 #include <string.h>
 #include <strings.h>
 
+#include "api/dump.h"
 #include "api/meet.h"
+#include "api/watch.h"
 #include "backend/backends.h"
 #include "base/codec.h"
 #include "base/machine.h"
@@ -536,7 +538,7 @@ static void world_stalled(void *ctx, const struct engine_stall *stall)
 
 static void world_breaking(void *ctx)
 {
-    snapshot_postmortem(ctx);
+    dump_postmortem(ctx);
 }
 
 void world_last_words(struct world *world, const char *text)
@@ -689,6 +691,7 @@ hvd_status_t world_create(const struct os *os, const hvd_config_t *e, struct ten
         tenure->has_key = true;
         tenure->epoch = world->epoch;
     }
+    watch_start(world);
     *ret = world;
     return HVD_OK;
 }
@@ -718,6 +721,7 @@ void world_destroy(struct world *world)
     if (world == NULL)
         return;
     const struct os *os = world->os;
+    watch_stop(world);
     if (world->driver.thread != NULL)
         driver_shutdown(&world->driver, SHUTDOWN_MS);
     driver_destroy(&world->driver);

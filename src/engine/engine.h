@@ -220,6 +220,10 @@ void snapshot_write(struct engine *engine, int64_t now_ns, bool has_token, struc
 void snapshot_missing(const struct engine *engine, const struct ticket *ticket, int64_t now_ns,
                       char *ret, size_t bytes);
 
+/* The same in one record, without the epoch. Without the token little of it is known. */
+struct ask_status;
+void doing_read(struct engine *engine, int64_t now_ns, bool has_token, struct ask_status *ret);
+
 /* Writes what the engine has measured into an open JSON object: docs/metrics.md has the schema.
  * Token.
  */

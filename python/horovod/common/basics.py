@@ -213,6 +213,20 @@ class HorovodBasics:
         """
         return json.loads(native.snapshot())
 
+    def dump(self, folder: str | os.PathLike | None = None) -> str:
+        """Write this rank's snapshot and last events for horovod-inspect; returns the file.
+
+        folder: where to; None: HOROVOD_POSTMORTEM_DIR. Call it on every rank whose story you want;
+        a rank that is stuck writes the same when it gets SIGUSR1. See docs/diagnosis.md.
+        """
+        where = os.fspath(folder) if folder is not None else ""
+        try:
+            native.dump(where)
+        except RuntimeError as error:
+            raise ValueError(str(error)) from error
+        where = where or os.environ.get("HOROVOD_POSTMORTEM_DIR", "")
+        return os.path.join(where, f"rank.{native.rank()}.json")
+
     def metrics(self) -> dict:
         """What this rank has measured since init(), as a dict; see docs/metrics.md.
 

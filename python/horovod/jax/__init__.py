@@ -56,6 +56,7 @@ from horovod.jax.mpi_ops import (  # noqa: E402
     cross_size,
     cuda_built,
     ddl_built,
+    dump,
     gloo_built,
     gloo_enabled,
     grouped_allgather,

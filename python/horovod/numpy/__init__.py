@@ -39,6 +39,7 @@ from horovod.numpy.mpi_ops import (
     cross_size,
     cuda_built,
     ddl_built,
+    dump,
     global_process_set,
     gloo_built,
     gloo_enabled,

@@ -56,6 +56,7 @@ from horovod.torch.mpi_ops import (
     cross_size,
     cuda_built,
     ddl_built,
+    dump,
     global_process_set,
     gloo_built,
     gloo_enabled,
