@@ -49,12 +49,14 @@ enum tag_kind_job {
     JOB_TAG_LINK_OUT,
     JOB_TAG_STDERR,
     JOB_TAG_CALLER,
-    JOB_TAG_DISCOVERY
+    JOB_TAG_DISCOVERY,
+    JOB_TAG_STATUS
 };
 
 struct elastic;
 struct host_run;
 struct look;
+struct status;
 struct job_tag {
     enum tag_kind_job kind;
     struct host_run *run;
@@ -146,7 +148,8 @@ struct job {
     int64_t blame_limit_ns; /* until when a blamed rank may exit by itself; 0: none is waited for */
     int64_t give_up_ns;
     struct verdict verdict;
-    struct look *look; /* at ranks of a stall; NULL: there was none */
+    struct look *look;     /* at ranks of a stall; NULL: there was none */
+    struct status *status; /* answers horovodrun --status; NULL: it can't */
 
     /* the doctor listens in: answers to its questions, and hosts that fail without ending it all */
     void *hook_arg;
@@ -193,8 +196,9 @@ void fleet_flush(struct job *job);
 void fleet_reaped(struct job *job, pid_t pid, int code);
 void fleet_send_stop(struct job *job, int64_t grace_ms);
 void fleet_send_signal(struct job *job, int signal_number);
-/* What are these workers of a host doing? Answers go to look_answer(). */
-void fleet_send_look(struct job *job, struct host_run *run, uint32_t number,
+/* What are these workers of a host doing? `what`: of LOOK_*. Answers go to status_answer() and
+ * look_answer(). */
+void fleet_send_look(struct job *job, struct host_run *run, uint32_t number, uint8_t what,
                      const uint32_t *indexes, uint32_t count);
 void fleet_ping(struct job *job, int64_t now_ns);  /* remote agents, every few seconds */
 void fleet_pause(struct job *job, bool is_paused); /* do not read from the agents */

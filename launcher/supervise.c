@@ -17,6 +17,7 @@
 #include "remote.h"
 #include "run_func.h"
 #include "spawn.h"
+#include "status.h"
 #include "wire/key.h"
 
 #define EVENTS_MAX     64
@@ -175,6 +176,8 @@ static int64_t next_wait_ns(const struct job *job, int64_t now_ns)
         until_ns = store_ns;
     if (look_next_ns(job) < until_ns)
         until_ns = look_next_ns(job);
+    if (status_next_ns(job) < until_ns)
+        until_ns = status_next_ns(job);
     if (job->is_stopping && job->give_up_ns < until_ns)
         until_ns = job->give_up_ns;
     if (!job->is_stopping && job->blame_limit_ns != 0 && job->blame_limit_ns < until_ns)
@@ -194,6 +197,7 @@ static void on_event(struct job *job, const struct os_event *event)
             verdict_signal(job, SIGHUP);
         return;
     case JOB_TAG_DISCOVERY: elastic_read_discovery(job); return;
+    case JOB_TAG_STATUS: status_event(job, os_now_ns(job->os)); return;
     case JOB_TAG_STORE:
     case JOB_TAG_OUTPUT: return; /* served in every round */
     case JOB_TAG_LINK_IN:
@@ -237,6 +241,7 @@ static void loop(struct job *job)
         else
             tend_ranks(job, now_ns);
         look_tick(job, now_ns);
+        status_tick(job, now_ns);
         fleet_flush(job);
         watch_output(job);
     }
@@ -332,6 +337,7 @@ void supervise_close(struct job *job)
     bytes_wipe(job->key, sizeof job->key);
     output_destroy(&job->output);
     look_destroy(job);
+    status_close(job);
     if (job->signal_fd >= 0)
         job->os->close(job->os->ctx, job->signal_fd);
     if (job->poll_fd >= 0)
@@ -349,6 +355,7 @@ int supervise_run(struct job *job)
     if (supervise_open(job, &error) != HVD_OK) {
         output_say(&job->output, 2, "horovodrun: %s", error.text);
     } else {
+        status_open(job);
         if (job->elastic == NULL)
             fleet_start(job);
         else
