@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include "message.h"
 #include "probe.h"
 #include "spawn.h"
+#include "wire/ask.h"
 #include "wire/cause.h"
 #include "wire/notice.h"
 #include "wire/store.h"
@@ -654,6 +656,31 @@ static void agent_look(struct agent *a, struct reader *r)
     mem_destroy(&scratch);
 }
 
+/* How another rank ended: for the errors of the workers here. Each takes it at once or does
+ * without.
+ */
+static void agent_tell_end(struct agent *a, struct reader *r)
+{
+    uint8_t bytes[1 + ASK_END_MAX] = {ASK_END};
+    struct ask_end end = {0};
+    struct mem scratch;
+    mem_init(&scratch, a->os);
+    end.epoch = get_u64(r);
+    end.rank = (int32_t)get_u32(r);
+    snprintf(end.text, sizeof end.text, "%s", message_get_text(&scratch, r));
+    struct iovec iov = {.iov_base = bytes, .iov_len = 1 + ask_end_put(&end, bytes + 1)};
+    for (uint32_t i = 0; i < a->worker_count && !r->bad; i++) {
+        const struct worker *w = a->workers[i];
+        const char *path = w->is_running ? worker_status_path(a, &scratch, w) : NULL;
+        int fd = path != NULL ? ask_connect(a->os, path) : -1;
+        if (fd < 0)
+            continue;
+        a->os->send(a->os->ctx, fd, &iov, 1);
+        a->os->close(a->os->ctx, fd);
+    }
+    mem_destroy(&scratch);
+}
+
 static void agent_message(struct agent *a, enum message_type type, struct reader *r)
 {
     switch (type) {
@@ -664,6 +691,7 @@ static void agent_message(struct agent *a, enum message_type type, struct reader
     case MESSAGE_HALT: agent_halt(a, r); return;
     case MESSAGE_NOTICE: agent_announce(a, r); return;
     case MESSAGE_LOOK: agent_look(a, r); return;
+    case MESSAGE_END: agent_tell_end(a, r); return;
     case MESSAGE_PING: agent_pong(a, r); return;
     case MESSAGE_SERVE: probe_serve(&a->mem, &a->link, r, &a->probe); return;
     case MESSAGE_DIAL: probe_dial(&a->mem, &a->link, r); return;

@@ -332,6 +332,21 @@ void fleet_send_look(struct job *job, struct host_run *run, uint32_t number, uin
     fleet_flush(job);
 }
 
+void fleet_send_end(struct job *job, int32_t rank, const char *text)
+{
+    for (int32_t i = 0; i < job->run_count; i++) {
+        struct host_run *run = &job->runs[i];
+        if (run->stage != HOST_RUNNING)
+            continue;
+        message_begin(&run->link, MESSAGE_END);
+        message_u64(&run->link, 0);
+        message_u32(&run->link, (uint32_t)rank);
+        message_text(&run->link, text);
+        message_end(&run->link);
+    }
+    fleet_flush(job);
+}
+
 void fleet_ping(struct job *job, int64_t now_ns)
 {
     if (now_ns < job->next_ping_ns)
@@ -530,6 +545,7 @@ static void run_message(struct job *job, struct host_run *run, enum message_type
     case MESSAGE_HALT:
     case MESSAGE_NOTICE:
     case MESSAGE_LOOK:
+    case MESSAGE_END:
     case MESSAGE_PONG:
     case MESSAGE_SERVING:
     case MESSAGE_MEASURED: return;

@@ -29,6 +29,8 @@
 #define JOB_KEY_BYTES  32
 #define JOB_GRACE_MS   3000    /* between SIGTERM and SIGKILL, and for a blamed rank to exit */
 #define JOB_SHORT_MS   1000    /* between SIGTERM and SIGKILL if a blamed rank has used that up */
+#define JOB_MOURN_MS   400     /* from the first failure for the others to raise, until SIGTERM */
+#define JOB_ENDS_MAX   16      /* ranks whose end is told to the others: the first ones */
 #define JOB_GIVE_UP_MS 4500    /* from the first failure until we leave, come what may */
 #define JOB_SCOPE      "world" /* of the exchange in which the ranks find each other */
 
@@ -145,6 +147,8 @@ struct job {
     bool is_started; /* START was sent to all */
     bool is_stopping;
     int64_t stopped_ns;     /* INT64_MAX: not yet */
+    int64_t mourn_limit_ns; /* until when the others may exit by themselves; 0: nobody failed */
+    int32_t end_count;      /* ranks whose end the others were told */
     int64_t blame_limit_ns; /* until when a blamed rank may exit by itself; 0: none is waited for */
     int64_t give_up_ns;
     struct verdict verdict;
@@ -200,6 +204,8 @@ void fleet_send_signal(struct job *job, int signal_number);
  * look_answer(). */
 void fleet_send_look(struct job *job, struct host_run *run, uint32_t number, uint8_t what,
                      const uint32_t *indexes, uint32_t count);
+/* How a rank ended, for the errors of all others. */
+void fleet_send_end(struct job *job, int32_t rank, const char *text);
 void fleet_ping(struct job *job, int64_t now_ns);  /* remote agents, every few seconds */
 void fleet_pause(struct job *job, bool is_paused); /* do not read from the agents */
 bool fleet_is(const struct job *job, enum host_stage at_least);
@@ -224,6 +230,7 @@ void ladder_describe(const struct job *job, const struct host_run *run, char *re
 void report_print(struct job *job);
 /* "was killed by signal 9 (SIGKILL)" */
 void report_describe_end(const struct rank_run *end, char *ret_text, size_t bytes);
+const char *report_host(const struct job *job, int32_t rank); /* of a static job */
 int report_exit_code(const struct job *job);
 
 #endif

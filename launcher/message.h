@@ -39,6 +39,7 @@ enum message_type {
     MESSAGE_NOTICE = 9, /* u64 version, added, removed: for all workers, wire/notice.h */
     MESSAGE_LOOK = 10,  /* u32 number, u8 of LOOK_*, list of u32 index: what are these workers
                            doing? */
+    MESSAGE_END = 11,   /* u64 epoch, u32 rank, text: how that rank ended, for all workers */
     /* from the agent */
     MESSAGE_HELLO = 32,   /* u32 version, texts: release, host, ssh peer, machine, python */
     MESSAGE_STARTED = 33, /* u32 number of workers, text where the key file is or "" */

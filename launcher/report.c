@@ -26,6 +26,11 @@ static const struct host_run *run_of(const struct job *job, int32_t rank)
     return &job->runs[0];
 }
 
+const char *report_host(const struct job *job, int32_t rank)
+{
+    return run_of(job, rank)->host->name;
+}
+
 static const char *signal_name(int number)
 {
     static const struct {

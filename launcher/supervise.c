@@ -182,6 +182,8 @@ static int64_t next_wait_ns(const struct job *job, int64_t now_ns)
         until_ns = job->give_up_ns;
     if (!job->is_stopping && job->blame_limit_ns != 0 && job->blame_limit_ns < until_ns)
         until_ns = job->blame_limit_ns;
+    if (!job->is_stopping && job->mourn_limit_ns != 0 && job->mourn_limit_ns < until_ns)
+        until_ns = job->mourn_limit_ns;
     if (job->elastic != NULL && !job->is_stopping && elastic_next_ns(job) < until_ns)
         until_ns = elastic_next_ns(job);
     return until_ns > now_ns ? until_ns - now_ns : 0;

@@ -41,6 +41,7 @@ struct watch {
     uint8_t request[1 + ASK_END_MAX + 1]; /* one more byte than is valid */
     size_t used;
 
+    _Atomic bool is_silent;     /* no report came in time: no thread waits for one again */
     _Atomic uint32_t end_count; /* increases last: futex */
     struct ask_end ends[ENDS_MAX];
 };
@@ -283,8 +284,10 @@ bool watch_end_of(struct world *world, int32_t rank, int64_t timeout_ns, char *r
         int64_t left_ns = until_ns - os_now_ns(os);
         if (end_find(w, count, world->epoch, rank, ret, bytes))
             return true;
-        if (left_ns <= 0 || count >= ENDS_MAX)
+        if (left_ns <= 0 || count >= ENDS_MAX || atomic_load(&w->is_silent)) {
+            atomic_store(&w->is_silent, timeout_ns > 0 || atomic_load(&w->is_silent));
             return false;
+        }
         os->futex_wait(os->ctx, (const uint32_t *)&w->end_count, count, left_ns);
     }
 }
