@@ -464,6 +464,10 @@ static void run_cause(struct job *job, const struct host_run *run, struct reader
     mem_destroy(&scratch);
     if (r->bad || cause.culprit < -1)
         return;
+    if (cause.kind == CAUSE_SUMMARY) {
+        summary_take(job, &cause);
+        return;
+    }
     if (job->elastic != NULL) {
         elastic_cause(job, run, &cause);
         return;

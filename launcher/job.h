@@ -55,6 +55,7 @@ enum tag_kind_job {
     JOB_TAG_STATUS
 };
 
+struct cause;
 struct elastic;
 struct host_run;
 struct look;
@@ -152,6 +153,7 @@ struct job {
     int64_t blame_limit_ns; /* until when a blamed rank may exit by itself; 0: none is waited for */
     int64_t give_up_ns;
     struct verdict verdict;
+    struct bytes summary;  /* rank 0's closing paragraph, as far as it has come */
     struct look *look;     /* at ranks of a stall; NULL: there was none */
     struct status *status; /* answers horovodrun --status; NULL: it can't */
 
@@ -227,6 +229,8 @@ void ladder_describe(const struct job *job, const struct host_run *run, char *re
                      size_t bytes);
 
 /* report.c */
+void summary_take(struct job *job, const struct cause *cause); /* a part of rank 0's paragraph */
+void summary_print(struct job *job);                           /* if --summary asks for it */
 void report_print(struct job *job);
 /* "was killed by signal 9 (SIGKILL)" */
 void report_describe_end(const struct rank_run *end, char *ret_text, size_t bytes);

@@ -340,6 +340,7 @@ void supervise_close(struct job *job)
     output_destroy(&job->output);
     look_destroy(job);
     status_close(job);
+    bytes_free(job->os, &job->summary);
     if (job->signal_fd >= 0)
         job->os->close(job->os->ctx, job->signal_fd);
     if (job->poll_fd >= 0)
@@ -369,6 +370,7 @@ int supervise_run(struct job *job)
         output_drain(&job->output, LAST_OUTPUT_NS); /* or the report would overtake it */
         look_tick(job, INT64_MAX);
         report_print(job);
+        summary_print(job);
         code = report_exit_code(job);
         if (run_func_save(job, &error) != HVD_OK) {
             output_say(&job->output, 2, "horovodrun: %s", error.text);

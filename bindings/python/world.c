@@ -244,6 +244,16 @@ static PyObject *text_of(size_t (*write)(char *text, size_t bytes), size_t capac
     return result;
 }
 
+PyObject *native_summary(PyObject *module, PyObject *text)
+{
+    (void)module;
+    const char *words = PyUnicode_AsUTF8AndSize(text, NULL);
+    if (words == NULL)
+        return NULL;
+    hvd_summary(words);
+    Py_RETURN_NONE;
+}
+
 PyObject *native_dump(PyObject *module, PyObject *folder)
 {
     const char *path = PyUnicode_AsUTF8AndSize(folder, NULL);

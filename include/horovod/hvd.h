@@ -175,6 +175,9 @@ HVD_API void hvd_shutdown(void);      /* collective; no-op if not up */
 /* Before hvd_shutdown() of a process that has failed: why, in one line. The errors of the other
  * ranks and the report of horovodrun contain it. */
 HVD_API void hvd_last_words(const char *text);
+/* A closing paragraph about the job, which horovodrun prints at its end (--summary). Only rank 0's,
+ * between hvd_init() and hvd_shutdown(), of a job that asks for it; otherwise nothing happens. */
+HVD_API void hvd_summary(const char *text);
 HVD_API bool hvd_is_initialized(void);
 /* Why the last call of this thread that returns a status failed; "" if it succeeded. For a failed
  * op, hvd_wait() and hvd_poll() also put its text here. */

@@ -15,7 +15,7 @@ _horovodrun()
         --autotune-warmup-samples --autotune-steps-per-sample --autotune-bayes-opt-max-samples
         --autotune-gaussian-process-noise --timeline-filename --timeline-mark-cycles
         --timeline-all-ranks --no-stall-check --stall-check-warning-time-seconds
-        --stall-check-shutdown-time-seconds --log-level --log-without-timestamp
+        --stall-check-shutdown-time-seconds --summary --log-level --log-without-timestamp
         -prefix-timestamp --prefix-output-with-timestamp --thread-affinity
         --gloo-timeout-seconds --mpi-threads-disable --mpi-args --tcp --binding-args
         --num-nccl-streams --min-np --min-num-proc --max-np --max-num-proc --spares

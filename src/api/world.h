@@ -81,6 +81,8 @@ size_t snapshot_text(struct world *world, const char *reason, bool is_token, cha
                      size_t bytes);
 /* Why this process is about to end: for the other ranks and horovodrun. Any thread. */
 void world_last_words(struct world *world, const char *text);
+/* What bounded the steps of this job, for horovodrun. Any thread. */
+void world_summary(struct world *world, const char *text);
 void world_destroy(struct world *world); /* collective if the others are still running */
 
 #endif

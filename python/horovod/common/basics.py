@@ -199,7 +199,19 @@ class HorovodBasics:
 
     def shutdown(self) -> None:
         """Stop Horovod on all ranks; operations that are still pending fail."""
+        self._summarize()
         _handles.end_life(native.shutdown)
+
+    def _summarize(self) -> None:
+        """With horovodrun --summary, rank 0 reports what bounded the steps; never fails."""
+        if native.rank() != 0 or os.environ.get("HOROVOD_SUMMARY", "0") in ("", "0"):
+            return
+        try:
+            measured = self.metrics()
+            count = measured.get("steps", {}).get("count", 0)
+            native.summary(f"{count} steps on {native.size()} ranks. {_metrics.advise(measured)}")
+        except (ValueError, KeyError, TypeError, ArithmeticError):
+            pass  # a paragraph less, not an error
 
     def is_initialized(self) -> bool:
         """Has init() been called in this process, and shutdown() not since?"""
