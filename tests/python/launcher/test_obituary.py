@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("horovod")
 
-# All ranks reduce, in a plan if they share memory; rank 1 ends in its own way. The others print what
-# they raise.
+# All ranks reduce, in a plan if they share memory; rank 1 ends in its own way. The others print
+# what they raise.
 RANK = """
 import os, signal, sys
 import numpy as np
