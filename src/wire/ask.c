@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include "base/codec.h"
 #include "base/socket.h"
@@ -17,7 +16,6 @@
 
 _Static_assert(sizeof(struct ask_status) + 64 <= ASK_STATUS_MAX, "the longest status fits");
 _Static_assert(sizeof(struct ask_end) + 32 <= ASK_END_MAX, "the longest end fits");
-_Static_assert(ASK_PATH_MAX <= sizeof(((struct sockaddr_un *)0)->sun_path), "a path fits");
 
 /* ---- records ---- */
 
@@ -98,26 +96,17 @@ bool ask_end_get(const uint8_t *bytes, size_t n, struct ask_end *ret)
 
 /* ---- sockets ---- */
 
-static bool address_of(const char *path, struct sockaddr_un *ret)
-{
-    memset(ret, 0, sizeof *ret);
-    ret->sun_family = AF_UNIX;
-    if (path[0] != '/' || strlen(path) >= ASK_PATH_MAX)
-        return false;
-    memcpy(ret->sun_path, path, strlen(path));
-    return true;
-}
-
 int ask_listen(const struct os *os, const char *path)
 {
-    struct sockaddr_un address;
-    if (!address_of(path, &address))
+    struct sockaddr_storage address;
+    unsigned bytes = socket_path_address(path, &address);
+    if (bytes == 0)
         return -ENAMETOOLONG;
     int fd = os->socket(os->ctx, AF_UNIX, SOCK_STREAM);
     if (fd < 0)
         return fd;
     os->unlink(os->ctx, path);
-    int rc = os->bind(os->ctx, fd, (const struct sockaddr *)&address, sizeof address);
+    int rc = os->bind(os->ctx, fd, (const struct sockaddr *)&address, bytes);
     if (rc == 0)
         rc = os->listen(os->ctx, fd, BACKLOG);
     if (rc == 0)
@@ -128,14 +117,15 @@ int ask_listen(const struct os *os, const char *path)
 
 int ask_connect(const struct os *os, const char *path)
 {
-    struct sockaddr_un address;
+    struct sockaddr_storage address;
     struct socket_peer peer;
-    if (!address_of(path, &address))
+    unsigned bytes = socket_path_address(path, &address);
+    if (bytes == 0)
         return -ENAMETOOLONG;
     int fd = os->socket(os->ctx, AF_UNIX, SOCK_STREAM);
     if (fd < 0)
         return fd;
-    int rc = os->connect(os->ctx, fd, (const struct sockaddr *)&address, sizeof address);
+    int rc = os->connect(os->ctx, fd, (const struct sockaddr *)&address, bytes);
     if (rc == 0)
         rc = socket_peer(os, fd, &peer);
     if (rc == 0 && peer.uid != os->user(os->ctx))

@@ -21,7 +21,6 @@
 
 #define ASK_STATUS_MAX 2048u /* bytes of a record */
 #define ASK_END_MAX    512u
-#define ASK_PATH_MAX   100u /* bytes of a socket's path, with the NUL */
 
 enum ask_kind {
     ASK_STATUS = 's',
