@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include "message.h"
 #include "probe.h"
 #include "spawn.h"
+#include "wire/ask.h"
 #include "wire/cause.h"
 #include "wire/notice.h"
 #include "wire/store.h"
@@ -255,10 +257,17 @@ static char *worker_stack_path(const struct agent *a, struct mem *m, const struc
     return spawn_path_beside(m, a->key_path, mem_format(m, SPAWN_STACK_NAME "%u", w->index));
 }
 
+/* Where a worker answers what it is doing; NULL: nowhere. */
+static char *worker_status_path(const struct agent *a, struct mem *m, const struct worker *w)
+{
+    return spawn_path_beside(m, a->key_path, mem_format(m, SPAWN_STATUS_NAME "%u", w->index));
+}
+
 static void worker_environment(const struct agent *a, struct mem *m, const struct worker *w,
                                const struct list *own, struct list *ret)
 {
     const char *stack_path = worker_stack_path(a, m, w);
+    const char *status_path = worker_status_path(a, m, w);
     for (size_t i = 0; i < a->env.count; i++)
         list_add(m, ret, a->env.items[i]);
     for (size_t i = 0; i < own->count; i++)
@@ -274,6 +283,8 @@ static void worker_environment(const struct agent *a, struct mem *m, const struc
         list_set(m, ret, "HOROVOD_NOTICE_FILE", a->notice_path);
     if (stack_path != NULL)
         list_set(m, ret, "HOROVOD_STACK_FILE", stack_path);
+    if (status_path != NULL)
+        list_set(m, ret, "HOROVOD_STATUS_SOCKET", status_path);
 }
 
 #define KEY_TEXT_BYTES (2 * MESSAGE_KEY_BYTES + 1)
@@ -623,14 +634,49 @@ static void agent_pong(struct agent *a, struct reader *r)
 
 static void agent_look(struct agent *a, struct reader *r)
 {
-    uint32_t number = get_u32(r), count = get_u32(r);
+    uint32_t number = get_u32(r);
+    uint8_t what = get_u8(r);
+    uint32_t count = get_u32(r);
     struct mem scratch;
     mem_init(&scratch, a->os);
     for (uint32_t i = 0; i < count && i < LOOKS_MAX && !r->bad; i++) {
         const struct worker *w = worker_find(a, get_u32(r));
         if (w != NULL && w->is_running && !r->bad)
-            inspect_add(&a->looks, a->os, number, w->index, w->pid,
-                        worker_stack_path(a, &scratch, w));
+            inspect_add(
+                &a->looks, a->os,
+                &(struct inspect_question){.number = number,
+                                           .index = w->index,
+                                           .pid = w->pid,
+                                           .stack_path = worker_stack_path(a, &scratch, w),
+                                           .wants_stack = (what & LOOK_STACK) != 0,
+                                           .status_path = (what & LOOK_STATUS) != 0
+                                                              ? worker_status_path(a, &scratch, w)
+                                                              : NULL});
+    }
+    mem_destroy(&scratch);
+}
+
+/* How another rank ended: for the errors of the workers here. Each takes it at once or does
+ * without.
+ */
+static void agent_tell_end(struct agent *a, struct reader *r)
+{
+    uint8_t bytes[1 + ASK_END_MAX] = {ASK_END};
+    struct ask_end end = {0};
+    struct mem scratch;
+    mem_init(&scratch, a->os);
+    end.epoch = get_u64(r);
+    end.rank = (int32_t)get_u32(r);
+    snprintf(end.text, sizeof end.text, "%s", message_get_text(&scratch, r));
+    struct iovec iov = {.iov_base = bytes, .iov_len = 1 + ask_end_put(&end, bytes + 1)};
+    for (uint32_t i = 0; i < a->worker_count && !r->bad; i++) {
+        const struct worker *w = a->workers[i];
+        const char *path = w->is_running ? worker_status_path(a, &scratch, w) : NULL;
+        int fd = path != NULL ? ask_connect(a->os, path) : -1;
+        if (fd < 0)
+            continue;
+        a->os->send(a->os->ctx, fd, &iov, 1);
+        a->os->close(a->os->ctx, fd);
     }
     mem_destroy(&scratch);
 }
@@ -645,6 +691,7 @@ static void agent_message(struct agent *a, enum message_type type, struct reader
     case MESSAGE_HALT: agent_halt(a, r); return;
     case MESSAGE_NOTICE: agent_announce(a, r); return;
     case MESSAGE_LOOK: agent_look(a, r); return;
+    case MESSAGE_END: agent_tell_end(a, r); return;
     case MESSAGE_PING: agent_pong(a, r); return;
     case MESSAGE_SERVE: probe_serve(&a->mem, &a->link, r, &a->probe); return;
     case MESSAGE_DIAL: probe_dial(&a->mem, &a->link, r); return;

@@ -16,6 +16,7 @@
 #include "look.h"
 #include "remote.h"
 #include "spawn.h"
+#include "status.h"
 #include "wire/cause.h"
 
 #define ATTEMPTS_MAX    5
@@ -316,17 +317,33 @@ void fleet_send_signal(struct job *job, int signal_number)
     send_number(job, MESSAGE_SIGNAL, (uint32_t)signal_number);
 }
 
-void fleet_send_look(struct job *job, struct host_run *run, uint32_t number,
+void fleet_send_look(struct job *job, struct host_run *run, uint32_t number, uint8_t what,
                      const uint32_t *indexes, uint32_t count)
 {
     if (run->stage != HOST_RUNNING || count == 0)
         return;
     message_begin(&run->link, MESSAGE_LOOK);
     message_u32(&run->link, number);
+    message_u8(&run->link, what);
     message_u32(&run->link, count);
     for (uint32_t i = 0; i < count; i++)
         message_u32(&run->link, indexes[i]);
     message_end(&run->link);
+    fleet_flush(job);
+}
+
+void fleet_send_end(struct job *job, int32_t rank, const char *text)
+{
+    for (int32_t i = 0; i < job->run_count; i++) {
+        struct host_run *run = &job->runs[i];
+        if (run->stage != HOST_RUNNING)
+            continue;
+        message_begin(&run->link, MESSAGE_END);
+        message_u64(&run->link, 0);
+        message_u32(&run->link, (uint32_t)rank);
+        message_text(&run->link, text);
+        message_end(&run->link);
+    }
     fleet_flush(job);
 }
 
@@ -447,6 +464,10 @@ static void run_cause(struct job *job, const struct host_run *run, struct reader
     mem_destroy(&scratch);
     if (r->bad || cause.culprit < -1)
         return;
+    if (cause.kind == CAUSE_SUMMARY) {
+        summary_take(job, &cause);
+        return;
+    }
     if (job->elastic != NULL) {
         elastic_cause(job, run, &cause);
         return;
@@ -507,7 +528,10 @@ static void run_message(struct job *job, struct host_run *run, enum message_type
     case MESSAGE_EXIT: run_exit(job, run, r); return;
     case MESSAGE_CAUSE: run_cause(job, run, r); return;
     case MESSAGE_SPAWNED: run_spawned(job, run, r); return;
-    case MESSAGE_LOOKED: look_answer(job, run, r); return;
+    case MESSAGE_LOOKED:
+        if (!status_answer(job, run, r))
+            look_answer(job, run, r);
+        return;
     case MESSAGE_TROUBLE: verdict_host(job, run, message_get_text(job->mem, r)); return;
     case MESSAGE_NOTE:
         if (job_is_verbose(job))
@@ -525,6 +549,7 @@ static void run_message(struct job *job, struct host_run *run, enum message_type
     case MESSAGE_HALT:
     case MESSAGE_NOTICE:
     case MESSAGE_LOOK:
+    case MESSAGE_END:
     case MESSAGE_PONG:
     case MESSAGE_SERVING:
     case MESSAGE_MEASURED: return;

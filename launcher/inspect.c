@@ -2,18 +2,21 @@
 /* inspect.c - see inspect.h. */
 #include "inspect.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/uio.h>
 
 #include "message.h"
 #include "spawn.h"
 
-#define MS_NS       1000000LL
-#define ANSWER_NS   (1500 * MS_NS) /* for the first and the last byte of the stacks */
-#define QUIET_NS    (60 * MS_NS)   /* without a further byte: that was all */
-#define TURN_NS     (20 * MS_NS)
-#define STACK_BYTES (64u << 10) /* of the stacks that are read */
+#define MS_NS          1000000LL
+#define ANSWER_NS      (1500 * MS_NS) /* for the first and the last byte of the stacks */
+#define QUIET_NS       (60 * MS_NS)   /* without a further byte: that was all */
+#define TURN_NS        (20 * MS_NS)
+#define STACK_BYTES    (64u << 10) /* of the stacks that are read */
+#define STACK_FILE_MAX (8u << 20)  /* the file grows with every question: from here on, none */
 
 /* ---- the file ---- */
 
@@ -72,20 +75,57 @@ static void describe(struct inspect *i)
     }
 }
 
-static void begin(struct inspect *i, const struct os *os, pid_t pid, const char *path)
+/* ---- its core ---- */
+
+static void status_close(struct inspect *i, const struct os *os)
+{
+    if (i->status_fd >= 0)
+        os->close(os->ctx, i->status_fd);
+    i->status_fd = -1;
+}
+
+static void status_begin(struct inspect *i, const struct os *os, const char *path)
+{
+    char kind = ASK_STATUS;
+    struct iovec iov = {.iov_base = &kind, .iov_len = 1};
+    i->status_fd = path != NULL ? ask_connect(os, path) : -1;
+    if (i->status_fd >= 0 && os->send(os->ctx, i->status_fd, &iov, 1) != 1)
+        status_close(i, os);
+}
+
+static void status_turn(struct inspect *i, const struct os *os)
+{
+    while (i->status_fd >= 0) {
+        size_t room = sizeof i->status - i->status_bytes;
+        int64_t n = os->recv(os->ctx, i->status_fd, i->status + i->status_bytes, room);
+        if (n == -EAGAIN || n == -EINTR)
+            return;
+        if (n > 0)
+            i->status_bytes += (size_t)n;
+        else
+            status_close(i, os);
+    }
+}
+
+static void begin(struct inspect *i, const struct os *os, const struct inspect_question *q)
 {
     int64_t now_ns = os_now_ns(os);
-    *i = (struct inspect){.pid = pid, .until_ns = now_ns + ANSWER_NS};
-    if (path != NULL)
-        snprintf(i->path, sizeof i->path, "%s", path);
+    *i = (struct inspect){.number = q->number,
+                          .index = q->index,
+                          .pid = q->pid,
+                          .until_ns = now_ns + ANSWER_NS,
+                          .status_fd = -1};
+    status_begin(i, os, q->status_path);
+    if (q->stack_path != NULL)
+        snprintf(i->path, sizeof i->path, "%s", q->stack_path);
     bool has_head = read_head(i, os);
     if (has_head && spawn_is_descendant(i->head.pid))
         i->pid = i->head.pid;
     describe(i);
     struct spawn_look look;
-    bool can_answer = has_head && i->pid == i->head.pid && spawn_look(i->pid, &look) &&
-                      look.state != 'T' && look.state != 't' &&
-                      spawn_catches(i->pid, i->head.signal);
+    bool can_answer = has_head && q->wants_stack && file_size(os, i->path) < STACK_FILE_MAX &&
+                      i->pid == i->head.pid && spawn_look(i->pid, &look) && look.state != 'T' &&
+                      look.state != 't' && spawn_catches(i->pid, i->head.signal);
     i->from = i->seen = can_answer ? file_size(os, i->path) : 0;
     i->quiet_ns = now_ns;
     i->is_asked = can_answer && i->from >= i->head.bytes && spawn_signal(i->pid, i->head.signal);
@@ -105,8 +145,10 @@ static void finish(struct inspect *i, const struct os *os)
 
 static bool turn(struct inspect *i, const struct os *os, int64_t now_ns)
 {
+    status_turn(i, os);
+    bool is_waiting = i->status_fd >= 0 && now_ns < i->until_ns;
     if (i->is_done)
-        return true;
+        return !is_waiting;
     uint64_t size = file_size(os, i->path);
     if (size != i->seen)
         i->quiet_ns = now_ns;
@@ -114,7 +156,7 @@ static bool turn(struct inspect *i, const struct os *os, int64_t now_ns)
     bool is_complete = size > i->from && now_ns - i->quiet_ns >= QUIET_NS;
     if (is_complete || now_ns >= i->until_ns)
         finish(i, os);
-    return i->is_done;
+    return i->is_done && !is_waiting;
 }
 
 /* ---- all of them ---- */
@@ -131,18 +173,17 @@ static void answer(const struct inspect *i, struct link *link)
     message_text(link, i->stack.inside);
     message_text(link, i->stack.frames);
     message_u8(link, i->stack.is_inside);
+    message_u32(link, (uint32_t)i->status_bytes);
+    message_raw(link, i->status, i->status_bytes);
     message_end(link);
 }
 
-void inspect_add(struct inspect **list, const struct os *os, uint32_t number, uint32_t index,
-                 pid_t pid, const char *path)
+void inspect_add(struct inspect **list, const struct os *os, const struct inspect_question *q)
 {
     struct inspect *i = os_alloc(os, sizeof *i);
     if (i == NULL)
         return;
-    begin(i, os, pid, path);
-    i->number = number;
-    i->index = index;
+    begin(i, os, q);
     i->next = *list;
     *list = i;
 }
@@ -158,6 +199,7 @@ int64_t inspect_turn(struct inspect **list, const struct os *os, struct link *li
         }
         answer(i, link);
         *at = i->next;
+        status_close(i, os);
         os_free(os, i);
     }
     return *list != NULL ? now_ns + TURN_NS : INT64_MAX;
@@ -167,6 +209,7 @@ void inspect_clear(struct inspect **list, const struct os *os)
 {
     while (*list != NULL) {
         struct inspect *next = (*list)->next;
+        status_close(*list, os);
         os_free(os, *list);
         *list = next;
     }

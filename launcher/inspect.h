@@ -3,7 +3,8 @@
  * and the Python stacks that it writes when it gets the signal that it has announced (stack.h).
  *
  * Works while the worker is stuck: the stacks are written by a C function inside a signal handler,
- * which needs neither the interpreter's lock nor a thread that runs. A process that does not catch
+ * which needs neither the interpreter's lock nor a thread that runs. So does what its core reports
+ * (wire/ask.h), which a thread of the core answers. A process that does not catch
  * the signal does not get it, nor does one that is stopped: it could not answer.
  * Thread: the agent's loop.  Owner: struct agent.  Blocks: never.
  * Start reading at inspect_add() and inspect_turn(). */
@@ -16,6 +17,7 @@
 
 #include "base/os.h"
 #include "stack.h"
+#include "wire/ask.h"
 
 #define INSPECT_STATE_MAX 160u
 
@@ -37,11 +39,22 @@ struct inspect {
     char state[INSPECT_STATE_MAX]; /* "is stopped", "is sleeping" ...; "": not known */
     bool has_stack;
     struct stack stack;
+
+    int status_fd; /* to its socket; -1: it is not asked, or has answered */
+    uint8_t status[ASK_STATUS_MAX];
+    size_t status_bytes;
+};
+
+struct inspect_question {
+    uint32_t number, index;
+    pid_t pid;
+    const char *stack_path; /* NULL: nowhere */
+    bool wants_stack;
+    const char *status_path; /* the worker's socket (wire/ask.h); NULL: it is not asked */
 };
 
 /* Begins to look at a worker; out of memory: it is not looked at. */
-void inspect_add(struct inspect **list, const struct os *os, uint32_t number, uint32_t index,
-                 pid_t pid, const char *path);
+void inspect_add(struct inspect **list, const struct os *os, const struct inspect_question *q);
 /* Sends LOOKED for each worker of which everything is known, and drops it; when to call again,
  * INT64_MAX: no other is left. */
 int64_t inspect_turn(struct inspect **list, const struct os *os, struct link *link);

@@ -29,6 +29,8 @@
 #define JOB_KEY_BYTES  32
 #define JOB_GRACE_MS   3000    /* between SIGTERM and SIGKILL, and for a blamed rank to exit */
 #define JOB_SHORT_MS   1000    /* between SIGTERM and SIGKILL if a blamed rank has used that up */
+#define JOB_MOURN_MS   400     /* from the first failure for the others to raise, until SIGTERM */
+#define JOB_ENDS_MAX   16      /* ranks whose end is told to the others: the first ones */
 #define JOB_GIVE_UP_MS 4500    /* from the first failure until we leave, come what may */
 #define JOB_SCOPE      "world" /* of the exchange in which the ranks find each other */
 
@@ -49,12 +51,15 @@ enum tag_kind_job {
     JOB_TAG_LINK_OUT,
     JOB_TAG_STDERR,
     JOB_TAG_CALLER,
-    JOB_TAG_DISCOVERY
+    JOB_TAG_DISCOVERY,
+    JOB_TAG_STATUS
 };
 
+struct cause;
 struct elastic;
 struct host_run;
 struct look;
+struct status;
 struct job_tag {
     enum tag_kind_job kind;
     struct host_run *run;
@@ -143,10 +148,14 @@ struct job {
     bool is_started; /* START was sent to all */
     bool is_stopping;
     int64_t stopped_ns;     /* INT64_MAX: not yet */
+    int64_t mourn_limit_ns; /* until when the others may exit by themselves; 0: nobody failed */
+    int32_t end_count;      /* ranks whose end the others were told */
     int64_t blame_limit_ns; /* until when a blamed rank may exit by itself; 0: none is waited for */
     int64_t give_up_ns;
     struct verdict verdict;
-    struct look *look; /* at ranks of a stall; NULL: there was none */
+    struct bytes summary;  /* rank 0's closing paragraph, as far as it has come */
+    struct look *look;     /* at ranks of a stall; NULL: there was none */
+    struct status *status; /* answers horovodrun --status; NULL: it can't */
 
     /* the doctor listens in: answers to its questions, and hosts that fail without ending it all */
     void *hook_arg;
@@ -193,9 +202,12 @@ void fleet_flush(struct job *job);
 void fleet_reaped(struct job *job, pid_t pid, int code);
 void fleet_send_stop(struct job *job, int64_t grace_ms);
 void fleet_send_signal(struct job *job, int signal_number);
-/* What are these workers of a host doing? Answers go to look_answer(). */
-void fleet_send_look(struct job *job, struct host_run *run, uint32_t number,
+/* What are these workers of a host doing? `what`: of LOOK_*. Answers go to status_answer() and
+ * look_answer(). */
+void fleet_send_look(struct job *job, struct host_run *run, uint32_t number, uint8_t what,
                      const uint32_t *indexes, uint32_t count);
+/* How a rank ended, for the errors of all others. */
+void fleet_send_end(struct job *job, int32_t rank, const char *text);
 void fleet_ping(struct job *job, int64_t now_ns);  /* remote agents, every few seconds */
 void fleet_pause(struct job *job, bool is_paused); /* do not read from the agents */
 bool fleet_is(const struct job *job, enum host_stage at_least);
@@ -217,9 +229,12 @@ void ladder_describe(const struct job *job, const struct host_run *run, char *re
                      size_t bytes);
 
 /* report.c */
+void summary_take(struct job *job, const struct cause *cause); /* a part of rank 0's paragraph */
+void summary_print(struct job *job);                           /* if --summary asks for it */
 void report_print(struct job *job);
 /* "was killed by signal 9 (SIGKILL)" */
 void report_describe_end(const struct rank_run *end, char *ret_text, size_t bytes);
+const char *report_host(const struct job *job, int32_t rank); /* of a static job */
 int report_exit_code(const struct job *job);
 
 #endif

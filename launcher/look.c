@@ -48,13 +48,12 @@ struct look {
 
 /* ---- ranks ---- */
 
-static int32_t size_of(const struct job *job)
+int32_t look_size(const struct job *job)
 {
     return job->elastic != NULL ? elastic_size(job) : job->generation.count;
 }
 
-static bool seat_of(const struct job *job, int32_t rank, struct host_run **ret_run,
-                    uint32_t *ret_index)
+bool look_seat(const struct job *job, int32_t rank, struct host_run **ret_run, uint32_t *ret_index)
 {
     if (job->elastic != NULL)
         return elastic_seat(job, rank, ret_run, ret_index);
@@ -95,7 +94,7 @@ static void waiters_add(const struct job *job, struct look *look)
         long first = strtol(at, &end, 10), last = first;
         if (*end == '-')
             last = strtol(end + 1, &end, 10);
-        for (long r = first; r <= last && r < size_of(job) && look->waiting_count < WAITERS_MAX;
+        for (long r = first; r <= last && r < look_size(job) && look->waiting_count < WAITERS_MAX;
              r++)
             rank_add(look, (int32_t)r, false);
         at = *end == ',' ? end + 1 : "";
@@ -153,10 +152,10 @@ static void ask_host(struct job *job, struct look *look, struct host_run *run)
     for (int i = 0; i < look->count; i++) {
         struct host_run *of = NULL;
         uint32_t index = 0;
-        if (seat_of(job, look->ranks[i].rank, &of, &index) && of == run)
+        if (look_seat(job, look->ranks[i].rank, &of, &index) && of == run)
             indexes[count++] = index;
     }
-    fleet_send_look(job, run, look->number, indexes, count);
+    fleet_send_look(job, run, look->number, LOOK_STACK, indexes, count);
 }
 
 static void ask(struct job *job, struct look *look, int64_t now_ns)
@@ -216,7 +215,7 @@ void look_answer(struct job *job, const struct host_run *run, struct reader *r)
         struct look_rank *rank = &look->ranks[i];
         struct host_run *of = NULL;
         uint32_t seat = 0;
-        if (rank->has_answered || !seat_of(job, rank->rank, &of, &seat) || of != run ||
+        if (rank->has_answered || !look_seat(job, rank->rank, &of, &seat) || of != run ||
             seat != index)
             continue;
         rank->pid = (int32_t)get_u32(r);
@@ -237,7 +236,7 @@ static const char *host_of(const struct job *job, int32_t rank)
 {
     struct host_run *run = NULL;
     uint32_t index = 0;
-    return seat_of(job, rank, &run, &index) ? run->host->name : "an unknown host";
+    return look_seat(job, rank, &run, &index) ? run->host->name : "an unknown host";
 }
 
 static const char *waits_at(const struct look_rank *r)
@@ -267,7 +266,7 @@ static void print_waiting(struct job *job, struct look *look, int first)
                is_one ? "s" : "", where[0] != '\0' ? " at " : "", where);
 }
 
-static const struct rank_run *end_of(const struct job *job, int32_t rank)
+const struct rank_run *look_end(const struct job *job, int32_t rank)
 {
     if (job->elastic != NULL || !job->generation.ranks[rank].is_ended)
         return NULL;
@@ -277,7 +276,7 @@ static const struct rank_run *end_of(const struct job *job, int32_t rank)
 /* "is sleeping in futex_wait at loader.py:12 in fetch" */
 static void describe(const struct job *job, const struct look_rank *r, char *ret, size_t bytes)
 {
-    const struct rank_run *end = end_of(job, r->rank);
+    const struct rank_run *end = look_end(job, r->rank);
     if (end != NULL && end->code == 0 && end->signal == 0) {
         snprintf(ret, bytes, "exited normally (code 0)");
     } else if (end != NULL) {
@@ -345,7 +344,7 @@ static void print(struct job *job, struct look *look, int64_t now_ns)
 static bool is_complete(const struct job *job, const struct look *look)
 {
     for (int i = 0; i < look->count; i++)
-        if (!look->ranks[i].has_answered && end_of(job, look->ranks[i].rank) == NULL)
+        if (!look->ranks[i].has_answered && look_end(job, look->ranks[i].rank) == NULL)
             return false;
     return true;
 }

@@ -21,6 +21,7 @@
 #include "mpi.h"
 #include "print_config.h"
 #include "spawn.h"
+#include "status.h"
 
 #define EXIT_USAGE 2
 
@@ -149,6 +150,8 @@ static int run(struct mem *m, const struct os *os, int argc, char **argv)
             puts(HVD_VERSION_STRING);
         return 0;
     }
+    if (args.status)
+        return status_run(m, os, args.command);
     hvd_status_t status = settle(m, os, &args, &error);
     print_warnings(&args);
     if (status != HVD_OK)

@@ -17,7 +17,7 @@
 #include "base/status.h"
 #include "mem.h"
 
-#define MESSAGE_VERSION   5u
+#define MESSAGE_VERSION   6u
 #define MESSAGE_MAX       (64u << 20) /* START carries whole environments */
 #define MESSAGE_TEXT_MAX  (8u << 20)
 #define MESSAGE_CHUNK     65536u
@@ -37,7 +37,9 @@ enum message_type {
     MESSAGE_SPAWN = 7,  /* u32 index, environment: one more worker, after START */
     MESSAGE_HALT = 8,   /* u32 index, u32 grace in ms: STOP for this worker alone */
     MESSAGE_NOTICE = 9, /* u64 version, added, removed: for all workers, wire/notice.h */
-    MESSAGE_LOOK = 10,  /* u32 number, list of u32 index: what are these workers doing? */
+    MESSAGE_LOOK = 10,  /* u32 number, u8 of LOOK_*, list of u32 index: what are these workers
+                           doing? */
+    MESSAGE_END = 11,   /* u64 epoch, u32 rank, text: how that rank ended, for all workers */
     /* from the agent */
     MESSAGE_HELLO = 32,   /* u32 version, texts: release, host, ssh peer, machine, python */
     MESSAGE_STARTED = 33, /* u32 number of workers, text where the key file is or "" */
@@ -54,8 +56,12 @@ enum message_type {
                              kind, u64 epoch, text worker, i64 count, i64 waited_ms: wire/cause.h */
     MESSAGE_SPAWNED = 43, /* u32 index, u32 pid or 0, text why not */
     MESSAGE_LOOKED = 44   /* u32 number, u32 index, u32 pid, texts: state, where, inner, inside,
-                             frames, u8 is_inside: inspect.h */
+                             frames, u8 is_inside: inspect.h; blob: wire/ask.h */
 };
+
+/* of MESSAGE_LOOK */
+#define LOOK_STACK  1u /* its Python stacks */
+#define LOOK_STATUS 2u /* what its core reports */
 
 struct link {
     const struct os *os;

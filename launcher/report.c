@@ -7,9 +7,11 @@
 
 #include "elastic.h"
 #include "job.h"
+#include "wire/cause.h"
 
-#define SIGNAL_BASE 128
-#define RANKS_TEXT  256
+#define SIGNAL_BASE   128
+#define RANKS_TEXT    256
+#define SUMMARY_BYTES 4096u
 
 static void print_tail_line(void *arg, const char *line)
 {
@@ -24,6 +26,11 @@ static const struct host_run *run_of(const struct job *job, int32_t rank)
             rank < job->runs[i].first_rank + job->runs[i].rank_count)
             return &job->runs[i];
     return &job->runs[0];
+}
+
+const char *report_host(const struct job *job, int32_t rank)
+{
+    return run_of(job, rank)->host->name;
 }
 
 static const char *signal_name(int number)
@@ -179,6 +186,33 @@ void report_print(struct job *job)
     case VERDICT_ELASTIC: elastic_report(job); return;
     case VERDICT_OUTPUT: return; /* there is nobody to tell */
     }
+}
+
+/* ---- --summary ---- */
+
+/* A rank that meets again begins its paragraph anew. */
+void summary_take(struct job *job, const struct cause *cause)
+{
+    if (cause->rank != 0)
+        return;
+    if (cause->count == 0)
+        bytes_drop(&job->summary, bytes_used(&job->summary));
+    if (bytes_used(&job->summary) + sizeof cause->text <= SUMMARY_BYTES)
+        bytes_add(job->os, &job->summary, cause->text, strlen(cause->text));
+}
+
+void summary_print(struct job *job)
+{
+    const struct arg_value *asked = &job->args->settings[ROW_summary];
+    if (!asked->is_set || !asked->is_on)
+        return;
+    if (bytes_used(&job->summary) > 0)
+        output_say(&job->output, 2, "horovodrun: summary: %.*s", (int)bytes_used(&job->summary),
+                   (const char *)bytes_at(&job->summary));
+    else
+        output_say(&job->output, 2,
+                   "horovodrun: summary: rank 0 reported nothing. It ended without "
+                   "hvd.shutdown(), or does not use Horovod from Python.");
 }
 
 int report_exit_code(const struct job *job)

@@ -30,6 +30,8 @@
 
 extern char **environ;
 
+#define NAMES_MAX 1000u
+
 static const int watched_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD, SIGTSTP, SIGCONT};
 
 /* ---- the child, between fork and exec ---- */
@@ -523,15 +525,28 @@ int spawn_pipe_beside(struct mem *m, const char *path, char **ret_path)
     return fd;
 }
 
-static void remove_stacks(struct mem *m, const char *folder)
+void spawn_list_folder(struct mem *m, const char *folder, const char *prefix, struct list *ret)
 {
     DIR *dir = opendir(folder);
     if (dir == NULL)
         return;
-    for (const struct dirent *e = readdir(dir); e != NULL; e = readdir(dir))
-        if (strncmp(e->d_name, SPAWN_STACK_NAME, sizeof SPAWN_STACK_NAME - 1) == 0)
-            unlink(mem_format(m, "%s/%s", folder, e->d_name));
+    for (const struct dirent *e = readdir(dir); e != NULL && ret->count < NAMES_MAX;
+         e = readdir(dir))
+        if (strncmp(e->d_name, prefix, strlen(prefix)) == 0)
+            list_add(m, ret, mem_copy(m, e->d_name));
     closedir(dir);
+}
+
+/* A job may have more workers than are listed at once. */
+static void remove_all(struct mem *m, const char *folder, const char *prefix)
+{
+    for (size_t removed = 1; removed > 0;) {
+        struct list names = {0};
+        spawn_list_folder(m, folder, prefix, &names);
+        removed = 0;
+        for (size_t i = 0; i < names.count; i++)
+            removed += unlink(mem_format(m, "%s/%s", folder, names.items[i])) == 0;
+    }
 }
 
 void spawn_secret_remove(struct mem *m, const char *path)
@@ -542,7 +557,8 @@ void spawn_secret_remove(struct mem *m, const char *path)
     unlink(path);
     unlink(mem_format(m, "%s/" PIPE_NAME, folder));
     unlink(mem_format(m, "%s/" SPAWN_NOTICE_NAME, folder));
-    remove_stacks(m, folder);
+    remove_all(m, folder, SPAWN_STACK_NAME);
+    remove_all(m, folder, SPAWN_STATUS_NAME);
     rmdir(folder);
 }
 

@@ -81,9 +81,12 @@ void spawn_secret_remove(struct mem *m, const char *path);
 /* A named pipe in the folder of such a file, which goes with it. Its descriptor, not blocking. */
 int spawn_pipe_beside(struct mem *m, const char *path, char **ret_path);
 #define SPAWN_NOTICE_NAME "notice"
-#define SPAWN_STACK_NAME  "stack." /* and a number */
+#define SPAWN_STACK_NAME  "stack."  /* and a number */
+#define SPAWN_STATUS_NAME "status." /* and a number */
 /* The path of such a name in the folder of such a file; NULL: there is no such folder. */
 char *spawn_path_beside(struct mem *m, const char *path, const char *name);
+/* Adds the names in a folder that begin with `prefix`, at most 1,000. */
+void spawn_list_folder(struct mem *m, const char *folder, const char *prefix, struct list *ret);
 char *spawn_descriptor_path(struct mem *m, int fd); /* for our children; NULL if fd < 0 */
 int64_t spawn_oom_kill_count(void);                 /* of this cgroup; -1: not known */
 

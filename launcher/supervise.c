@@ -17,6 +17,7 @@
 #include "remote.h"
 #include "run_func.h"
 #include "spawn.h"
+#include "status.h"
 #include "wire/key.h"
 
 #define EVENTS_MAX     64
@@ -175,10 +176,14 @@ static int64_t next_wait_ns(const struct job *job, int64_t now_ns)
         until_ns = store_ns;
     if (look_next_ns(job) < until_ns)
         until_ns = look_next_ns(job);
+    if (status_next_ns(job) < until_ns)
+        until_ns = status_next_ns(job);
     if (job->is_stopping && job->give_up_ns < until_ns)
         until_ns = job->give_up_ns;
     if (!job->is_stopping && job->blame_limit_ns != 0 && job->blame_limit_ns < until_ns)
         until_ns = job->blame_limit_ns;
+    if (!job->is_stopping && job->mourn_limit_ns != 0 && job->mourn_limit_ns < until_ns)
+        until_ns = job->mourn_limit_ns;
     if (job->elastic != NULL && !job->is_stopping && elastic_next_ns(job) < until_ns)
         until_ns = elastic_next_ns(job);
     return until_ns > now_ns ? until_ns - now_ns : 0;
@@ -194,6 +199,7 @@ static void on_event(struct job *job, const struct os_event *event)
             verdict_signal(job, SIGHUP);
         return;
     case JOB_TAG_DISCOVERY: elastic_read_discovery(job); return;
+    case JOB_TAG_STATUS: status_event(job, os_now_ns(job->os)); return;
     case JOB_TAG_STORE:
     case JOB_TAG_OUTPUT: return; /* served in every round */
     case JOB_TAG_LINK_IN:
@@ -237,6 +243,7 @@ static void loop(struct job *job)
         else
             tend_ranks(job, now_ns);
         look_tick(job, now_ns);
+        status_tick(job, now_ns);
         fleet_flush(job);
         watch_output(job);
     }
@@ -332,6 +339,8 @@ void supervise_close(struct job *job)
     bytes_wipe(job->key, sizeof job->key);
     output_destroy(&job->output);
     look_destroy(job);
+    status_close(job);
+    bytes_free(job->os, &job->summary);
     if (job->signal_fd >= 0)
         job->os->close(job->os->ctx, job->signal_fd);
     if (job->poll_fd >= 0)
@@ -349,6 +358,7 @@ int supervise_run(struct job *job)
     if (supervise_open(job, &error) != HVD_OK) {
         output_say(&job->output, 2, "horovodrun: %s", error.text);
     } else {
+        status_open(job);
         if (job->elastic == NULL)
             fleet_start(job);
         else
@@ -360,6 +370,7 @@ int supervise_run(struct job *job)
         output_drain(&job->output, LAST_OUTPUT_NS); /* or the report would overtake it */
         look_tick(job, INT64_MAX);
         report_print(job);
+        summary_print(job);
         code = report_exit_code(job);
         if (run_func_save(job, &error) != HVD_OK) {
             output_say(&job->output, 2, "horovodrun: %s", error.text);

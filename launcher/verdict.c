@@ -3,7 +3,8 @@
  *
  * A rank that fails because of another one has said so (blame.h). If the one that it blames still
  * runs, the job is not stopped yet: only an exit of its own tells how that rank ended. It has
- * JOB_GRACE_MS for that; then it counts as stuck.
+ * JOB_GRACE_MS for that; then it counts as stuck. After the first failure the other ranks are told
+ * how that rank ended and have JOB_MOURN_MS to raise their errors.
  *
  * Thread: the launcher's loop.  Invariant: a verdict once given is replaced only by the end of a
  * rank that happened earlier.  Start reading at settle(). */
@@ -21,6 +22,34 @@ static void say_terminating(struct job *job)
                job->verdict.rank);
 }
 
+/* The others learn how a rank ended before they are stopped. */
+static void tell_end(struct job *job, int32_t rank)
+{
+    const struct rank_run *end = &job->generation.ranks[rank];
+    char how[128];
+    if (job->is_stopping || job->end_count >= JOB_ENDS_MAX || (end->code == 0 && end->signal == 0))
+        return;
+    job->end_count++;
+    report_describe_end(end, how, sizeof how);
+    fleet_send_end(job, rank, mem_format(job->mem, "%s on host %s", how, report_host(job, rank)));
+}
+
+static bool has_survivor(const struct job *job)
+{
+    for (int32_t i = 0; i < job->generation.count; i++)
+        if (!job->generation.ranks[i].is_ended)
+            return true;
+    return false;
+}
+
+/* True: the others still have time to raise an error of their own, which SIGTERM would prevent. */
+static bool is_mourning(struct job *job, int64_t now_ns)
+{
+    if (job->mourn_limit_ns == 0)
+        job->mourn_limit_ns = now_ns + JOB_MOURN_MS * JOB_NS_PER_MS;
+    return job->store != NULL && has_survivor(job) && now_ns < job->mourn_limit_ns;
+}
+
 static void settle(struct job *job, int64_t now_ns)
 {
     struct blame b;
@@ -36,6 +65,8 @@ static void settle(struct job *job, int64_t now_ns)
         if (now_ns < job->blame_limit_ns)
             return;
     }
+    if (b.is_ended && !job->is_stopping && is_mourning(job, now_ns))
+        return;
     job->verdict = (struct verdict){
         .kind = VERDICT_RANK,
         .rank = b.culprit,
@@ -59,6 +90,8 @@ void verdict_rank_ended(struct job *job, int32_t rank, const struct rank_run *en
     run->cause = cause;
     run->words = words;
     output_finish_rank(&job->output, rank);
+    if (!job->is_driven)
+        tell_end(job, rank);
     settle(job, os_now_ns(job->os));
 }
 
@@ -72,7 +105,7 @@ void verdict_rank_blames(struct job *job, int32_t rank, int32_t culprit, char *c
 
 void verdict_tick(struct job *job, int64_t now_ns)
 {
-    if (job->blame_limit_ns != 0 && !job->is_stopping)
+    if ((job->blame_limit_ns != 0 || job->mourn_limit_ns != 0) && !job->is_stopping)
         settle(job, now_ns);
 }
 

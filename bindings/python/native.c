@@ -131,6 +131,8 @@ static PyMethodDef methods[] = {
      "leave_request() -> bool: ask to be left out of the next generation; False where nobody can "
      "be asked."},
     {"stats", native_stats, METH_NOARGS, "stats() -> dict of counters"},
+    {"summary", native_summary, METH_O, "summary(text): a closing paragraph for horovodrun"},
+    {"dump", native_dump, METH_O, "dump(folder): what this rank is doing, into a file there"},
     {"snapshot", native_snapshot, METH_NOARGS, "snapshot() -> JSON text: what this rank is doing"},
     {"metrics", native_metrics, METH_NOARGS, "metrics()"},
     {"process_set_add", native_process_set_add, METH_O, "process_set_add(ranks) -> id"},

@@ -134,6 +134,8 @@ PyObject *native_timeline_start(PyObject *module, PyObject *const *args, Py_ssiz
 PyObject *native_timeline_stop(PyObject *module, PyObject *unused);
 PyObject *native_stats(PyObject *module, PyObject *unused);
 PyObject *native_last_words(PyObject *module, PyObject *text);
+PyObject *native_summary(PyObject *module, PyObject *text);
+PyObject *native_dump(PyObject *module, PyObject *folder);
 PyObject *native_snapshot(PyObject *module, PyObject *unused);
 PyObject *native_metrics(PyObject *module, PyObject *unused);
 

@@ -244,6 +244,30 @@ static PyObject *text_of(size_t (*write)(char *text, size_t bytes), size_t capac
     return result;
 }
 
+PyObject *native_summary(PyObject *module, PyObject *text)
+{
+    (void)module;
+    const char *words = PyUnicode_AsUTF8AndSize(text, NULL);
+    if (words == NULL)
+        return NULL;
+    hvd_summary(words);
+    Py_RETURN_NONE;
+}
+
+PyObject *native_dump(PyObject *module, PyObject *folder)
+{
+    const char *path = PyUnicode_AsUTF8AndSize(folder, NULL);
+    hvd_status_t status;
+    if (path == NULL)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    status = hvd_dump(path);
+    Py_END_ALLOW_THREADS;
+    if (status != HVD_OK)
+        return native_raise(native_state(module), status, hvd_last_error());
+    Py_RETURN_NONE;
+}
+
 PyObject *native_snapshot(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;

@@ -175,6 +175,9 @@ HVD_API void hvd_shutdown(void);      /* collective; no-op if not up */
 /* Before hvd_shutdown() of a process that has failed: why, in one line. The errors of the other
  * ranks and the report of horovodrun contain it. */
 HVD_API void hvd_last_words(const char *text);
+/* A closing paragraph about the job, which horovodrun prints at its end (--summary). Only rank 0's,
+ * between hvd_init() and hvd_shutdown(), of a job that asks for it; otherwise nothing happens. */
+HVD_API void hvd_summary(const char *text);
 HVD_API bool hvd_is_initialized(void);
 /* Why the last call of this thread that returns a status failed; "" if it succeeded. For a failed
  * op, hvd_wait() and hvd_poll() also put its text here. */
@@ -319,6 +322,12 @@ HVD_API void hvd_stats(hvd_stats_t *ret_stats);
  * writes after 100 ms what it can read without that thread. Returns the length, or 0 if `bytes` is
  * less than HVD_SNAPSHOT_MIN. */
 HVD_API size_t hvd_snapshot(char *ret_text, size_t bytes);
+/* Writes this rank's snapshot, with its last events, into FOLDER/rank.N.json for horovod-inspect;
+ * `folder` NULL: HOROVOD_POSTMORTEM_DIR. An older file of this rank is replaced. Works from any
+ * thread while the job is stuck or broken. With HOROVOD_POSTMORTEM_DIR, SIGUSR1 does the same if
+ * the program had no handler of its own at hvd_init(). HVD_ERR_NOT_INITIALIZED; HVD_ERR_CONFIG:
+ * there is no folder; HVD_ERR_OS: it can't be written. */
+HVD_API hvd_status_t hvd_dump(const char *folder);
 
 #define HVD_METRICS_VERSION 1     /* increases when a field is removed or redefined */
 #define HVD_METRICS_MIN     4096u /* bytes that hvd_metrics() needs at least */

@@ -5,17 +5,17 @@ _horovodrun()
 {
     # BEGIN options: written by tools/gen_settings.c
     local options="
-        -h --help -v --version -np --num-proc -cb --check-build --print-config --doctor --config-file
-        --start-timeout --network-interfaces --network-interface --output-filename
-        --disable-cache --verbose -H --hosts -hostfile --hostfile --host-discovery-script -p
-        --ssh-port -i --ssh-identity-file --gloo --mpi --jsrun --fusion-threshold-mb
-        --cycle-time-ms --cache-capacity --hierarchical-allreduce --no-hierarchical-allreduce
-        --hierarchical-allgather --no-hierarchical-allgather --torus-allreduce
-        --no-torus-allreduce --autotune --autotune-cache --autotune-log-file
+        -h --help -v --version -np --num-proc -cb --check-build --print-config --status --doctor
+        --config-file --start-timeout --network-interfaces --network-interface
+        --output-filename --disable-cache --verbose -H --hosts -hostfile --hostfile
+        --host-discovery-script -p --ssh-port -i --ssh-identity-file --gloo --mpi --jsrun
+        --fusion-threshold-mb --cycle-time-ms --cache-capacity --hierarchical-allreduce
+        --no-hierarchical-allreduce --hierarchical-allgather --no-hierarchical-allgather
+        --torus-allreduce --no-torus-allreduce --autotune --autotune-cache --autotune-log-file
         --autotune-warmup-samples --autotune-steps-per-sample --autotune-bayes-opt-max-samples
         --autotune-gaussian-process-noise --timeline-filename --timeline-mark-cycles
         --timeline-all-ranks --no-stall-check --stall-check-warning-time-seconds
-        --stall-check-shutdown-time-seconds --log-level --log-without-timestamp
+        --stall-check-shutdown-time-seconds --summary --log-level --log-without-timestamp
         -prefix-timestamp --prefix-output-with-timestamp --thread-affinity
         --gloo-timeout-seconds --mpi-threads-disable --mpi-args --tcp --binding-args
         --num-nccl-streams --min-np --min-num-proc --max-np --max-num-proc --spares

@@ -116,6 +116,15 @@ void hvd_last_words(const char *text)
     instance_leave();
 }
 
+void hvd_summary(const char *text)
+{
+    struct world *world = instance_enter();
+    if (world == NULL)
+        return;
+    world_summary(world, text != NULL ? text : "");
+    instance_leave();
+}
+
 void hvd_shutdown(void)
 {
     const struct os *os = os_host();

@@ -3,13 +3,19 @@
  *
  * Thread: any.  Start reading at hvd_submit(). */
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "api/extend.h"
 #include "api/instance.h"
+#include "api/meet.h"
+#include "api/watch.h"
 #include "engine/timeline.h"
 
 #define NOT_INITIALIZED "Horovod has not been initialized; use hvd.init()."
+
+#define OBITUARY_NS    500000000LL /* for the agent to report how a peer ended */
+#define OBITUARY_BYTES 300
 
 #define WAIT_LOOK_NS 1000000 /* to find the ranks that a timed-out wait waited for */
 
@@ -52,6 +58,35 @@ PLACE(hvd_local_size, place.local_size)
 PLACE(hvd_cross_rank, place.cross_rank)
 PLACE(hvd_cross_size, place.cross_size)
 PLACE(hvd_is_homogeneous, is_homogeneous)
+
+/* ---- how another rank ended ---- */
+
+/* Only the agent that started a process knows the signal or code with which it ended. A peer's
+ * links close at the same moment, so the report is about to come; the thread that raises waits for
+ * it, once. "": there is none. */
+static void obituary_read(struct world *world, hvd_status_t status, char ret[OBITUARY_BYTES])
+{
+    char how[OBITUARY_BYTES - 32];
+    ret[0] = '\0';
+    /* cause_fd: horovodrun numbers the ranks as this world does */
+    if ((status != HVD_ERR_PEER_DEAD && status != HVD_ERR_SHUTDOWN) || world->cause_fd < 0 ||
+        meet_is_elastic(world))
+        return;
+    int32_t rank = engine_culprit(world->engine);
+    int64_t wait_ns = status == HVD_ERR_PEER_DEAD ? OBITUARY_NS : 0;
+    if (rank >= 0 && watch_end_of(world, rank, wait_ns, how, sizeof how))
+        snprintf(ret, OBITUARY_BYTES, " Rank %d %s.", rank, how);
+}
+
+static hvd_status_t submit_failed(struct world *world, hvd_status_t status, struct error *error)
+{
+    char obituary[OBITUARY_BYTES], text[HVD_ERROR_MAX];
+    obituary_read(world, status, obituary);
+    if (obituary[0] == '\0')
+        return status;
+    snprintf(text, sizeof text, "%.*s", (int)(sizeof text - sizeof obituary), error->text);
+    return error_set(error, status, "%s%s", text, obituary);
+}
 
 /* ---- submitting ---- */
 
@@ -141,6 +176,8 @@ hvd_status_t hvd_submit_group(const hvd_op_t *ops, size_t count, hvd_handle_t *r
     if (world == NULL)
         return error_set(error, HVD_ERR_NOT_INITIALIZED, NOT_INITIALIZED);
     hvd_status_t status = submit(world, ops, count, ret_handle, error);
+    if (status != HVD_OK)
+        submit_failed(world, status, error);
     instance_leave();
     return status;
 }
@@ -173,6 +210,8 @@ static hvd_status_t message_submit(const hvd_message_t *message, bool is_send,
     if (status == HVD_OK) {
         *ret_handle = ticket_handle(ticket);
         driver_submitted(&world->driver, (message->flags & HVD_OP_WAITED) != 0);
+    } else {
+        submit_failed(world, status, error);
     }
     instance_leave();
     return status;
@@ -214,11 +253,21 @@ static hvd_status_t ticket_refused(void)
     return hvd_is_initialized() ? HVD_ERR_INVALID : HVD_ERR_NOT_INITIALIZED;
 }
 
+static void ticket_mourn(struct world *world, struct ticket *ticket, hvd_status_t status)
+{
+    char obituary[OBITUARY_BYTES];
+    obituary_read(world, status, obituary);
+    if (obituary[0] != '\0')
+        ticket_error_add(ticket, obituary);
+}
+
 static void ticket_ended(struct world *world, struct ticket *ticket, hvd_status_t status,
                          struct error *error)
 {
-    if (status != HVD_OK)
+    if (status != HVD_OK) {
+        ticket_mourn(world, ticket, status);
         error_set(error, status, "%s", ticket_error(ticket));
+    }
     ticket_seen(world->engine, ticket);
 }
 
@@ -297,6 +346,7 @@ const char *hvd_error(hvd_handle_t handle)
     struct ticket *ticket = ticket_enter(handle, &world);
     if (ticket == NULL)
         return "";
+    ticket_mourn(world, ticket, ticket_status(ticket));
     const char *text = ticket_error(ticket);
     instance_leave();
     return text;

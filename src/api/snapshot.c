@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* snapshot.c - hvd_snapshot() and hvd_metrics(): the identity of this process, and the state of its
- * engine (engine/snapshot.c); and the snapshot in a file when the job breaks
- * (HOROVOD_POSTMORTEM_DIR), which needs no thread of Python.
+ * engine (engine/snapshot.c). dump.c writes the same into a file.
  *
  * Thread: any. Reads with the token if it is available, else concurrently with its holder. Start
  * reading at hvd_snapshot(). */
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "api/instance.h"
 #include "base/json.h"
 
@@ -37,47 +31,6 @@ static void head_write(struct json *json, const struct os *os)
     json_seconds(json, "time_s", os->wall_us(os->ctx) * 1000);
 }
 
-/* ---- post-mortem ---- */
-
-/* Written under another name first, so that a reader never sees half of it. */
-static int file_write(const struct os *os, const char *path, const char *text, size_t n)
-{
-    char part[CONFIG_TEXT_MAX + 64];
-    snprintf(part, sizeof part, "%s.part", path);
-    int fd = os->open(os->ctx, part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return fd;
-    int64_t done = 1;
-    for (size_t at = 0; at < n && done > 0; at += (size_t)done)
-        done = os->write(os->ctx, fd, text + at, n - at);
-    os->close(os->ctx, fd);
-    return done <= 0 ? (done < 0 ? (int)done : -EIO) : os->rename(os->ctx, part, path);
-}
-
-void snapshot_postmortem(struct world *world)
-{
-    const struct os *os = world->os;
-    char path[CONFIG_TEXT_MAX + 32];
-    struct json json;
-    char *text = os_alloc(os, HVD_SNAPSHOT_BYTES);
-    if (text == NULL)
-        return;
-    json_init(&json, text, HVD_SNAPSHOT_BYTES);
-    head_write(&json, os);
-    who_write(&json, world);
-    snapshot_write(world->engine, os_now_ns(os), true, &json);
-    json_close(&json);
-    os->mkdir(os->ctx, world->config.postmortem_dir, 0700); /* it may be there */
-    snprintf(path, sizeof path, "%s/rank.%d.json", world->config.postmortem_dir, world->place.rank);
-    int rc = file_write(os, path, text, json.used);
-    if (rc < 0)
-        LOG_AT(&world->log, LOG_WARNING, "HOROVOD_POSTMORTEM_DIR: %s can't be written: %s.", path,
-               strerror(-rc));
-    os_free(os, text);
-}
-
-/* ---- on request ---- */
-
 static void world_write(struct json *json, struct world *world)
 {
     bool has_token = driver_look_begin(&world->driver, TOKEN_WAIT_NS);
@@ -87,6 +40,23 @@ static void world_write(struct json *json, struct world *world)
     snapshot_write(world->engine, os_now_ns(world->os), has_token, json);
     if (has_token)
         driver_look_end(&world->driver);
+}
+
+size_t snapshot_text(struct world *world, const char *reason, bool is_token, char *ret_text,
+                     size_t bytes)
+{
+    struct json json;
+    json_init(&json, ret_text, bytes);
+    head_write(&json, world->os);
+    json_text(&json, "reason", reason);
+    if (is_token) {
+        who_write(&json, world);
+        snapshot_write(world->engine, os_now_ns(world->os), true, &json);
+    } else {
+        world_write(&json, world);
+    }
+    json_close(&json);
+    return json.used;
 }
 
 size_t hvd_metrics(char *ret_text, size_t bytes)

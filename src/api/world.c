@@ -6,7 +6,9 @@
 #include <string.h>
 #include <strings.h>
 
+#include "api/dump.h"
 #include "api/meet.h"
+#include "api/watch.h"
 #include "backend/backends.h"
 #include "base/codec.h"
 #include "base/machine.h"
@@ -18,6 +20,7 @@
 
 #define BLOB_MAX      (64u << 10)
 #define SHUTDOWN_MS   10000
+#define SUMMARY_PARTS 8
 #define LAST_WORDS_NS 1000000000LL /* for the token */
 
 _Static_assert(ENGINE_TRANSPORTS_MAX >= TRANSPORTS_MAX, "the engine drives all that are open");
@@ -546,7 +549,24 @@ static void world_stalled(void *ctx, const struct engine_stall *stall)
 
 static void world_breaking(void *ctx)
 {
-    snapshot_postmortem(ctx);
+    dump_postmortem(ctx);
+}
+
+/* In several records: one is small, so that a pipe takes it whole. */
+void world_summary(struct world *world, const char *text)
+{
+    size_t n = strlen(text);
+    if (!world->config.summary || world->place.rank != 0)
+        return;
+    for (int64_t part = 0; part < SUMMARY_PARTS && n > 0; part++) {
+        struct cause cause = cause_of(world, CAUSE_SUMMARY);
+        size_t taken = n < sizeof cause.text - 1 ? n : sizeof cause.text - 1;
+        memcpy(cause.text, text, taken);
+        cause.count = part;
+        cause_send(world->os, world->cause_fd, &cause);
+        text += taken;
+        n -= taken;
+    }
 }
 
 void world_last_words(struct world *world, const char *text)
@@ -699,6 +719,7 @@ hvd_status_t world_create(const struct os *os, const hvd_config_t *e, struct ten
         tenure->has_key = true;
         tenure->epoch = world->epoch;
     }
+    watch_start(world);
     *ret = world;
     return HVD_OK;
 }
@@ -728,6 +749,7 @@ void world_destroy(struct world *world)
     if (world == NULL)
         return;
     const struct os *os = world->os;
+    watch_stop(world);
     if (world->driver.thread != NULL)
         driver_shutdown(&world->driver, SHUTDOWN_MS);
     driver_destroy(&world->driver);

@@ -19,6 +19,7 @@
 #include "transport/endpoint.h"
 
 struct store_server;
+struct watch;
 
 struct world {
     const struct os *os;
@@ -59,6 +60,8 @@ struct world {
     struct tuned tuned;
     struct engine *engine;
     struct driver driver;
+    struct watch *watch;    /* NULL: nothing is to be watched for */
+    _Atomic unsigned dumps; /* snapshots that were taken for files */
 };
 
 /* What a process keeps from one generation to the next. */
@@ -73,10 +76,13 @@ struct tenure {
 hvd_status_t world_create(const struct os *os, const hvd_config_t *explicit_config,
                           struct tenure *tenure, struct mpi_process *process, struct world **ret,
                           struct error *error);
-/* snapshot.c. Writes this rank's file of HOROVOD_POSTMORTEM_DIR. Token. */
-void snapshot_postmortem(struct world *world);
+/* snapshot.c. hvd_snapshot() of this world, with the reason for it. is_token: the caller has it. */
+size_t snapshot_text(struct world *world, const char *reason, bool is_token, char *ret_text,
+                     size_t bytes);
 /* Why this process is about to end: for the other ranks and horovodrun. Any thread. */
 void world_last_words(struct world *world, const char *text);
+/* What bounded the steps of this job, for horovodrun. Any thread. */
+void world_summary(struct world *world, const char *text);
 void world_destroy(struct world *world); /* collective if the others are still running */
 
 #endif

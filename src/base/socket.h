@@ -18,6 +18,10 @@ struct sockaddr_storage;
 /* The address of the local socket called `name`, and its length; 0: the name is empty or too long.
  */
 unsigned socket_local_address(const char *name, size_t n, struct sockaddr_storage *ret);
+/* The address of a local socket that is a file at this absolute path; 0: not absolute, or longer
+ * than SOCKET_PATH_MAX. */
+#define SOCKET_PATH_MAX 100
+unsigned socket_path_address(const char *path, struct sockaddr_storage *ret);
 /* The name in such an address, not NUL-terminated; returns its length. */
 size_t socket_local_name(const struct sockaddr_storage *address, unsigned bytes,
                          const char **ret_name);

@@ -27,6 +27,18 @@ unsigned socket_local_address(const char *name, size_t n, struct sockaddr_storag
     return (unsigned)(HEAD + n);
 }
 
+unsigned socket_path_address(const char *path, struct sockaddr_storage *ret)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t n = strlen(path);
+    if (path[0] != '/' || n > SOCKET_PATH_MAX || n >= sizeof address.sun_path)
+        return 0;
+    memcpy(address.sun_path, path, n);
+    memset(ret, 0, sizeof *ret);
+    memcpy(ret, &address, sizeof address);
+    return sizeof address;
+}
+
 size_t socket_local_name(const struct sockaddr_storage *address, unsigned bytes,
                          const char **ret_name)
 {

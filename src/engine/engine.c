@@ -133,6 +133,11 @@ void engine_blame(struct engine *engine, int32_t culprit)
         engine->culprit = culprit;
 }
 
+int32_t engine_culprit(const struct engine *engine)
+{
+    return engine->culprit;
+}
+
 void engine_tell_cause(struct engine *engine, const char *text)
 {
     if (engine->options.broke != NULL && !atomic_exchange(&engine->is_cause_told, true))

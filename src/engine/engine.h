@@ -133,6 +133,7 @@ hvd_handle_t ticket_handle(const struct ticket *ticket);
 /* HVD_IN_PROGRESS until all ops have completed; call the functions below only after that. */
 hvd_status_t ticket_status(const struct ticket *ticket);
 const char *ticket_error(const struct ticket *ticket); /* why it failed; "": it succeeded */
+void ticket_error_add(struct ticket *ticket, const char *text); /* once; to that text */
 int32_t ticket_op_count(const struct ticket *ticket);
 int32_t ticket_answer(const struct ticket *ticket); /* join: last rank; change of sets: the id */
 void ticket_result(const struct ticket *ticket, int32_t index, struct ticket_result *ret);
@@ -193,8 +194,9 @@ bool engine_is_over(const struct engine *engine); /* stopped, and no peer needs 
 void engine_stop(struct engine *engine, hvd_status_t status, const char *text, bool is_told);
 /* HVD_OK, or the error that broke the global set, and with it the job. */
 hvd_status_t engine_broken(const struct engine *engine);
-bool engine_is_clean(const struct engine *engine); /* all ranks have agreed to shut down */
-bool engine_has_lost(const struct engine *engine); /* a peer went down without a goodbye */
+int32_t engine_culprit(const struct engine *engine); /* after that: the rank; -1: this one */
+bool engine_is_clean(const struct engine *engine);   /* all ranks have agreed to shut down */
+bool engine_has_lost(const struct engine *engine);   /* a peer went down without a goodbye */
 
 /* ---- process sets: any thread ---- */
 
@@ -219,6 +221,10 @@ void snapshot_write(struct engine *engine, int64_t now_ns, bool has_token, struc
  * for rank 3 on host b". "": this rank does not know. Token. */
 void snapshot_missing(const struct engine *engine, const struct ticket *ticket, int64_t now_ns,
                       char *ret, size_t bytes);
+
+/* The same in one record, without the epoch. Without the token little of it is known. */
+struct ask_status;
+void doing_read(struct engine *engine, int64_t now_ns, bool has_token, struct ask_status *ret);
 
 /* Writes what the engine has measured into an open JSON object: docs/metrics.md has the schema.
  * Token.

@@ -96,7 +96,8 @@ struct ticket {
     uint32_t flags;
     bool is_live; /* false: on the free list */
     bool is_name_held;
-    struct op **ops; /* = &one for a single op */
+    _Atomic bool is_error_added; /* something was appended to the text */
+    struct op **ops;             /* = &one for a single op */
     struct op *one;
     struct error *error; /* allocated when it fails */
 };

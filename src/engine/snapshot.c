@@ -111,7 +111,7 @@ static bool is_running(const struct procset *set, const struct op *op)
     return false;
 }
 
-static const char *op_state(const struct procset *set, const struct op *op)
+const char *snapshot_op_state(const struct procset *set, const struct op *op)
 {
     switch ((enum op_state)op->state) {
     case OP_QUEUED: return "queued";
@@ -137,7 +137,7 @@ static bool op_write(struct json *json, const struct procset *set, const struct 
     struct wait w;
     struct json_mark mark = json_try(json);
     if (json_open(json, NULL, true)) {
-        op_head(json, op, op_state(set, op), now_ns);
+        op_head(json, op, snapshot_op_state(set, op), now_ns);
         if (op->state == OP_HELD && op->tensor->entry != NULL && op->tensor->entry->plan_batch >= 0)
             json_int(json, "plan_batch", op->tensor->entry->plan_batch);
         if (op->state == OP_ANNOUNCED && waits_of_op(set, op, &w))
@@ -510,14 +510,18 @@ void snapshot_counters(struct json *json, const struct engine *engine)
     }
 }
 
-static void state_write(struct json *json, const struct engine *engine)
+const char *snapshot_state(const struct engine *engine)
 {
     hvd_status_t broken = engine_broken(engine);
-    json_text(json, "state",
-              broken == HVD_ERR_SHUTDOWN  ? "shut down"
-              : broken != HVD_OK          ? "broken"
-              : engine->is_shutdown_asked ? "stopping"
-                                          : "running");
+    return broken == HVD_ERR_SHUTDOWN  ? "shut down"
+           : broken != HVD_OK          ? "broken"
+           : engine->is_shutdown_asked ? "stopping"
+                                       : "running";
+}
+
+static void state_write(struct json *json, const struct engine *engine)
+{
+    json_text(json, "state", snapshot_state(engine));
     if (engine->cause == HVD_OK || !json_open(json, "cause", true))
         return;
     json_text(json, "status", hvd_status_name(engine->cause));

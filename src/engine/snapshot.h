@@ -12,4 +12,10 @@ void snapshot_counters(struct json *json, const struct engine *engine); /* into 
 /* What each transport has moved, of all peers: payload and messages. */
 void snapshot_transports(struct json *json, const struct engine *engine);
 
+struct op;
+struct procset;
+/* Also in doing.c. */
+const char *snapshot_state(const struct engine *engine);
+const char *snapshot_op_state(const struct procset *set, const struct op *op);
+
 #endif

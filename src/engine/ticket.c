@@ -40,6 +40,19 @@ const char *ticket_error(const struct ticket *ticket)
     return ticket->error != NULL ? ticket->error->text : hvd_status_name(status);
 }
 
+/* A thread may be reading the text: it sees the old one until the last byte is written. */
+void ticket_error_add(struct ticket *ticket, const char *text)
+{
+    if (ticket->error == NULL || atomic_exchange(&ticket->is_error_added, true))
+        return;
+    char *end = ticket->error->text + strlen(ticket->error->text);
+    size_t room = (size_t)(ticket->error->text + sizeof ticket->error->text - end);
+    if (strlen(text) >= room || text[0] == '\0')
+        return;
+    memcpy(end + 1, text + 1, strlen(text));
+    *(volatile char *)end = text[0];
+}
+
 int32_t ticket_op_count(const struct ticket *ticket)
 {
     return ticket->count;

@@ -49,7 +49,8 @@ bool cause_decode(const uint8_t record[CAUSE_BYTES], struct cause *ret)
     for (char *at = ret->text; *at != '\0'; at++)
         if ((unsigned char)*at < ' ' || *at == 0x7f)
             *at = ' ';
-    return !r.bad && magic == MAGIC && kind <= CAUSE_WORDS && ret->rank >= 0 && ret->culprit >= -1;
+    return !r.bad && magic == MAGIC && kind <= CAUSE_SUMMARY && ret->rank >= 0 &&
+           ret->culprit >= -1;
 }
 
 int cause_open(const struct os *os, const char *path)

@@ -30,7 +30,8 @@ enum cause_kind {
                         count -1: it sends nothing at all */
     CAUSE_AHEAD,     /* culprit has submitted `count` ops that others have not; text: the first */
     CAUSE_LOOK,      /* the report is complete: what are these ranks doing? */
-    CAUSE_WORDS      /* text: the exception that ends this rank */
+    CAUSE_WORDS,     /* text: the exception that ends this rank */
+    CAUSE_SUMMARY    /* text: a part of rank 0's closing paragraph; count: its number, from 0 on */
 };
 
 struct cause {

@@ -96,7 +96,7 @@ static void not_a_record(void **state)
     record[49] = 0xff; /* a text beyond the end */
     assert_false(cause_decode(record, &out));
     cause_encode(&in, record);
-    record[8] = CAUSE_WORDS + 1; /* of a kind that there is not */
+    record[8] = CAUSE_SUMMARY + 1; /* of a kind that there is not */
     assert_false(cause_decode(record, &out));
 }
 

@@ -117,7 +117,9 @@ def order(animal, kind):
 
 
 def killed(animal, kind):
-    animal.matches(r"horovodrun: rank 1 on \S+ was killed by signal 9 \(SIGKILL\)")
+    how = r"was killed by signal 9 \(SIGKILL\)"
+    animal.matches(rf"horovodrun: rank 1 on \S+ {how}")
+    animal.matches(rf"\[0\]<stderr>:.*Error: .*Rank 1 {how} on host \S+\.")  # what rank 0 raised
     assert animal.code == 128 + 9
 
 

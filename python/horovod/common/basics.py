@@ -199,7 +199,19 @@ class HorovodBasics:
 
     def shutdown(self) -> None:
         """Stop Horovod on all ranks; operations that are still pending fail."""
+        self._summarize()
         _handles.end_life(native.shutdown)
+
+    def _summarize(self) -> None:
+        """With horovodrun --summary, rank 0 reports what bounded the steps; never fails."""
+        if native.rank() != 0 or os.environ.get("HOROVOD_SUMMARY", "0") in ("", "0"):
+            return
+        try:
+            measured = self.metrics()
+            count = measured.get("steps", {}).get("count", 0)
+            native.summary(f"{count} steps on {native.size()} ranks. {_metrics.advise(measured)}")
+        except (ValueError, KeyError, TypeError, ArithmeticError):
+            pass  # a paragraph less, not an error
 
     def is_initialized(self) -> bool:
         """Has init() been called in this process, and shutdown() not since?"""
@@ -212,6 +224,20 @@ class HorovodBasics:
         broken, and changes nothing.
         """
         return json.loads(native.snapshot())
+
+    def dump(self, folder: str | os.PathLike | None = None) -> str:
+        """Write this rank's snapshot and last events for horovod-inspect; returns the file.
+
+        folder: where to; None: HOROVOD_POSTMORTEM_DIR. Call it on every rank whose story you want;
+        a rank that is stuck writes the same when it gets SIGUSR1. See docs/diagnosis.md.
+        """
+        where = os.fspath(folder) if folder is not None else ""
+        try:
+            native.dump(where)
+        except RuntimeError as error:
+            raise ValueError(str(error)) from error
+        where = where or os.environ.get("HOROVOD_POSTMORTEM_DIR", "")
+        return os.path.join(where, f"rank.{native.rank()}.json")
 
     def metrics(self) -> dict:
         """What this rank has measured since init(), as a dict; see docs/metrics.md.

@@ -23,6 +23,7 @@ is_initialized = basics.is_initialized
 start_timeline = basics.start_timeline
 stop_timeline = basics.stop_timeline
 advise = basics.advise
+dump = basics.dump
 metrics = basics.metrics
 snapshot = basics.snapshot
 size = basics.size
@@ -67,6 +68,7 @@ __all__ = [
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "dump",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""horovod-inspect DIR: the files that ranks wrote when their job broke, as one story.
+"""horovod-inspect DIR: files that ranks wrote when their job broke, or on request.
 
-Every rank writes a snapshot (docs/snapshot.md) into HOROVOD_POSTMORTEM_DIR. Printed are the root
-cause, which ranks wrote nothing, what each rank waited for, and the last events of all ranks in the
-order of their wall clocks.
+Every rank writes a snapshot (docs/snapshot.md) into HOROVOD_POSTMORTEM_DIR: when the job breaks, on
+SIGUSR1 and by hvd.dump(). Printed are the root cause, which ranks wrote nothing, what each rank
+waited for, and the last events of all ranks in the order of their wall clocks.
 """
 
 import argparse
@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 _OPS, _EVENTS = 3, 30
+_REASONS = {"signal": "on SIGUSR1", "dump": "by hvd.dump()"}
+_SAME_S = 5.0  # files that were written within this time show one moment
 
 
 def read_folder(folder: Path) -> dict[int, dict[str, Any]]:
@@ -31,10 +33,27 @@ def _causes(ranks):
     """Lines: each cause, with the ranks that give it."""
     told: dict[str, list[int]] = {}
     for rank, snapshot in ranks.items():
-        text = snapshot.get("cause", {}).get("text", "no cause")
+        is_asked = snapshot.get("reason") in _REASONS
+        text = snapshot.get("cause", {}).get("text", "" if is_asked else "no cause")
+        if not text:
+            continue
         told.setdefault(text, []).append(rank)
     for text, by in told.items():
         yield f"cause, by rank {','.join(map(str, by))}: {text}"
+
+
+def _reasons(ranks):
+    """Lines: which files were written on request, and which of them are older than the last."""
+    last = max(snapshot.get("time_s", 0.0) for snapshot in ranks.values())
+    told: dict[str, list[int]] = {}
+    for rank, snapshot in ranks.items():
+        age = last - snapshot.get("time_s", 0.0)
+        how = _REASONS.get(snapshot.get("reason"), "")
+        older = f", {age:.1f} s before the last file" if age > _SAME_S else ""
+        if how or older:
+            told.setdefault(f"wrote this {how or 'when the job broke'}{older}", []).append(rank)
+    for text, by in told.items():
+        yield f"rank {','.join(map(str, by))} {text}"
 
 
 def _waits(rank, snapshot):
@@ -71,7 +90,7 @@ def _events(ranks):
 def tell(ranks: dict[int, dict[str, Any]]) -> list[str]:
     """The story, line by line."""
     size = max(snapshot.get("size", 0) for snapshot in ranks.values())
-    lines = list(_causes(ranks))
+    lines = [*_causes(ranks), *_reasons(ranks)]
     absent = [str(rank) for rank in range(size) if rank not in ranks]
     if absent:
         lines.append(f"rank {','.join(absent)} wrote nothing: killed, stopped or never started")

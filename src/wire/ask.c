@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ask.c - see ask.h. A record is a magic number and its fields in the order of the struct. */
+#include "wire/ask.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/codec.h"
+#include "base/socket.h"
+
+#define STATUS_MAGIC 0x3173757461747368ull
+#define END_MAGIC    0x31646e656b736168ull
+#define BACKLOG      16
+
+_Static_assert(sizeof(struct ask_status) + 64 <= ASK_STATUS_MAX, "the longest status fits");
+_Static_assert(sizeof(struct ask_end) + 32 <= ASK_END_MAX, "the longest end fits");
+
+/* ---- records ---- */
+
+static void text_get(struct reader *r, char *ret, size_t bytes)
+{
+    get_text(r, ret, bytes);
+    for (char *at = ret; !r->bad && *at != '\0'; at++)
+        if ((unsigned char)*at < ' ' || *at == 0x7f)
+            *at = ' ';
+}
+
+size_t ask_status_put(const struct ask_status *status, uint8_t *ret_bytes)
+{
+    struct writer w;
+    writer_init(&w, ret_bytes, ASK_STATUS_MAX);
+    put_u64(&w, STATUS_MAGIC);
+    put_u32(&w, (uint32_t)status->rank);
+    put_u32(&w, (uint32_t)status->size);
+    put_u64(&w, status->epoch);
+    put_text(&w, status->state);
+    put_text(&w, status->cause);
+    put_u64(&w, (uint64_t)status->busy_ns);
+    put_u64(&w, status->steps);
+    put_u64(&w, (uint64_t)status->step_ns);
+    put_u64(&w, (uint64_t)status->since_ns);
+    put_u32(&w, (uint32_t)status->in_flight);
+    put_text(&w, status->op);
+    put_text(&w, status->doing);
+    put_u64(&w, (uint64_t)status->op_ns);
+    put_text(&w, status->missing);
+    return w.bad ? 0 : w.used;
+}
+
+bool ask_status_get(const uint8_t *bytes, size_t n, struct ask_status *ret)
+{
+    struct reader r;
+    reader_init(&r, bytes, n);
+    uint64_t magic = get_u64(&r);
+    ret->rank = (int32_t)get_u32(&r);
+    ret->size = (int32_t)get_u32(&r);
+    ret->epoch = get_u64(&r);
+    text_get(&r, ret->state, sizeof ret->state);
+    text_get(&r, ret->cause, sizeof ret->cause);
+    ret->busy_ns = get_i64(&r);
+    ret->steps = get_u64(&r);
+    ret->step_ns = get_i64(&r);
+    ret->since_ns = get_i64(&r);
+    ret->in_flight = (int32_t)get_u32(&r);
+    text_get(&r, ret->op, sizeof ret->op);
+    text_get(&r, ret->doing, sizeof ret->doing);
+    ret->op_ns = get_i64(&r);
+    text_get(&r, ret->missing, sizeof ret->missing);
+    return reader_done(&r) && magic == STATUS_MAGIC && ret->rank >= 0 && ret->size > ret->rank &&
+           ret->busy_ns >= 0 && ret->step_ns >= 0 && ret->since_ns >= 0 && ret->op_ns >= 0;
+}
+
+size_t ask_end_put(const struct ask_end *end, uint8_t *ret_bytes)
+{
+    struct writer w;
+    writer_init(&w, ret_bytes, ASK_END_MAX);
+    put_u64(&w, END_MAGIC);
+    put_u64(&w, end->epoch);
+    put_u32(&w, (uint32_t)end->rank);
+    put_text(&w, end->text);
+    return w.bad ? 0 : w.used;
+}
+
+bool ask_end_get(const uint8_t *bytes, size_t n, struct ask_end *ret)
+{
+    struct reader r;
+    reader_init(&r, bytes, n);
+    uint64_t magic = get_u64(&r);
+    ret->epoch = get_u64(&r);
+    ret->rank = (int32_t)get_u32(&r);
+    text_get(&r, ret->text, sizeof ret->text);
+    return reader_done(&r) && magic == END_MAGIC && ret->rank >= 0;
+}
+
+/* ---- sockets ---- */
+
+int ask_listen(const struct os *os, const char *path)
+{
+    struct sockaddr_storage address;
+    unsigned bytes = socket_path_address(path, &address);
+    if (bytes == 0)
+        return -ENAMETOOLONG;
+    int fd = os->socket(os->ctx, AF_UNIX, SOCK_STREAM);
+    if (fd < 0)
+        return fd;
+    os->unlink(os->ctx, path);
+    int rc = os->bind(os->ctx, fd, (const struct sockaddr *)&address, bytes);
+    if (rc == 0)
+        rc = os->listen(os->ctx, fd, BACKLOG);
+    if (rc == 0)
+        return fd;
+    os->close(os->ctx, fd);
+    return rc;
+}
+
+int ask_connect(const struct os *os, const char *path)
+{
+    struct sockaddr_storage address;
+    struct socket_peer peer;
+    unsigned bytes = socket_path_address(path, &address);
+    if (bytes == 0)
+        return -ENAMETOOLONG;
+    int fd = os->socket(os->ctx, AF_UNIX, SOCK_STREAM);
+    if (fd < 0)
+        return fd;
+    int rc = os->connect(os->ctx, fd, (const struct sockaddr *)&address, bytes);
+    if (rc == 0)
+        rc = socket_peer(os, fd, &peer);
+    if (rc == 0 && peer.uid != os->user(os->ctx))
+        rc = -EPERM;
+    if (rc == 0)
+        return fd;
+    os->close(os->ctx, fd);
+    return rc;
+}
