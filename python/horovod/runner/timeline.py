@@ -136,11 +136,12 @@ class Merge:
         self.traces = {t.rank: t for t in traces}
         if len(self.traces) != len(traces):
             raise TraceError("two of the traces are of the same rank")
-        first = traces[0] if 0 not in self.traces else self.traces[0]
-        self.origin_ns = first.start_ns + first.clock.best(first.start_ns)[0]
+        # The rank whose trace began first, on rank 0's clock: so no time is negative.
+        self.origin_ns = min(t.start_ns + t.clock.best(t.start_ns)[0] for t in traces)
         self.events: list[dict] = []
         self.done: dict[tuple[str, int], list[Done]] = {}
         self.arrows = 0
+        self.last_us = 0.0  # of the last event of the rank that is being added
 
     def head(self, pid: int, sort: float, label: str, note: str = "") -> None:
         """Name a process of the merged trace."""
@@ -162,6 +163,7 @@ class Merge:
         names: dict[int, str] = {}
         submits: dict[int, tuple[float, float]] = {}
         stacks: dict[int, list[dict]] = {}
+        self.last_us = 0.0
         for event in trace.events:
             self._add(trace, event, names, submits, stacks)
 
@@ -176,7 +178,9 @@ class Merge:
                 )
             return
         moved = {**event, "pid": trace.rank, "tid": tid}
-        moved["ts"] = trace.time_us(event["ts"], self.origin_ns)
+        # Another measurement of the clock must not put a rank's events out of their order.
+        moved["ts"] = max(trace.time_us(event["ts"], self.origin_ns), self.last_us)
+        self.last_us = moved["ts"]
         if event.get("name") == "SUBMIT":
             submitted = trace.time_us(event["args"]["submitted"], self.origin_ns)
             submits[tid] = (submitted, moved["ts"])

@@ -120,6 +120,14 @@ def test_clocks_and_a_profile_are_brought_together(tmp_path):
     assert note["args"]["labels"] == "clock error at most 2 us"
 
 
+def test_a_rank_that_began_before_rank_0_has_no_negative_times(tmp_path):
+    first = write(tmp_path / "t.json", trace_of(0, 1_000_000, 0, 100, 5_000_000))
+    write(tmp_path / "t.json.rank1", trace_of(1, 700_000, 0, 10, 4_999_700))
+    events = timeline.merge(timeline.find_traces(first))["traceEvents"]
+    submits = {e["pid"]: e["ts"] for e in events if e.get("name") == "SUBMIT"}
+    assert submits == {0: 400, 1: 10}
+
+
 @pytest.mark.parametrize(
     "text,why",
     [
