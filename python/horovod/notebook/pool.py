@@ -14,8 +14,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import Pipe
 from multiprocessing.connection import Client, Connection, Listener, wait
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,29 @@ __all__ = ["Pool", "PoolError", "RankFailed", "fold"]
 
 class PoolError(RuntimeError):
     """The ranks could not be started, or are gone."""
+
+
+@contextmanager
+def interrupts() -> Iterator[Connection]:
+    """In here Ctrl-C raises nothing, but makes this connection readable.
+
+    An exception could come between two ranks, of which one then has a message that the other has
+    not, or while an answer is read. Only the main thread gets Ctrl-C.
+    """
+    reader, writer = Pipe(duplex=False)
+    is_held = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    try:
+        if is_held:
+            signal.signal(signal.SIGINT, lambda number, frame: writer.send_bytes(b"!"))
+        yield reader
+    finally:
+        if is_held:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        reader.close()
+        writer.close()
 
 
 class RankFailed(RuntimeError):  # noqa: N818
@@ -118,46 +144,48 @@ class Pool:
     def call(self, message: tuple[Any, ...]) -> list[Any]:
         """Send a message to all ranks; what each of them answered. Ctrl-C stops the ranks' cell."""
         data = cloudpickle.dumps(message)
-        try:
-            for connection in self._connections:
-                connection.send_bytes(data)
-        except OSError:
-            self._gone()
-        answers: dict[int, Any] = {}
-        try:
-            self._collect(answers, None)
-        except KeyboardInterrupt:
-            self._interrupt(answers)
+        with interrupts() as interrupted:
+            try:
+                for connection in self._connections:
+                    connection.send_bytes(data)
+            except OSError:
+                self._gone()
+            answers = self._collect(interrupted)
         return [answers[rank] for rank in range(self.num_proc)]
 
-    def _collect(self, answers: dict[int, Any], seconds: float | None) -> bool:
-        """Wait for answers; False: not all came in time."""
-        deadline = None if seconds is None else time.monotonic() + seconds
+    def _collect(self, interrupted: Connection) -> dict[int, Any]:
+        """Wait for all answers; after an interrupt not for long."""
+        answers: dict[int, Any] = {}
+        deadline = None
         while len(answers) < self.num_proc:
             left = [c for i, c in enumerate(self._connections) if i not in answers]
-            timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
-            ready = wait(left, timeout)
+            if deadline is None:
+                ready = wait([*left, interrupted])
+            else:
+                ready = wait(left, max(0.0, deadline - time.monotonic()))
             if not ready:
-                return False
+                self._give_up([rank for rank in range(self.num_proc) if rank not in answers])
             for connection in ready:
+                if connection is interrupted:
+                    deadline = time.monotonic() + INTERRUPT_S
+                    continue
                 try:
                     answer = cloudpickle.loads(connection.recv_bytes())  # type: ignore[union-attr]
                 except (EOFError, OSError):
                     self._gone()
                 answers[self._connections.index(connection)] = answer  # type: ignore[arg-type]
-        return True
+            if interrupted in ready:
+                for rank, pid in enumerate(self._pids):
+                    if rank not in answers:
+                        os.kill(pid, signal.SIGINT)
+        return answers
 
-    def _interrupt(self, answers: dict[int, Any]) -> None:
-        for rank, pid in enumerate(self._pids):
-            if rank not in answers:
-                os.kill(pid, signal.SIGINT)
-        if not self._collect(answers, INTERRUPT_S):
-            late = [rank for rank in range(self.num_proc) if rank not in answers]
-            self.stop()
-            raise PoolError(
-                f"{name_ranks(late, self.num_proc)} did not react to the interrupt; all ranks were "
-                "stopped, their variables are lost. The next cell starts new ones."
-            ) from None
+    def _give_up(self, late: Sequence[int]) -> None:
+        self.stop()
+        raise PoolError(
+            f"{name_ranks(late, self.num_proc)} did not react to the interrupt; all ranks were "
+            "stopped, their variables are lost. The next cell starts new ones."
+        )
 
     def _gone(self) -> None:
         """A rank has ended: let horovodrun say which and why."""
