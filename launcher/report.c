@@ -135,22 +135,29 @@ static void print_head(struct job *job)
             v->rank, host, how, (int)end->pid, seconds, v->failed, accusation(job));
 }
 
+/* Which ranks were stopped because of the culprit, and what that one printed last. */
+static void print_rest(struct job *job)
+{
+    int32_t rank = job->verdict.rank;
+    char others[RANKS_TEXT];
+    int count = list_ranks(job, was_stopped, others, sizeof others);
+    if (count > 0)
+        output_say(&job->output, 2, "  Stopped because of it: rank%s %s.", count > 1 ? "s" : "",
+                   others);
+    if (output_has_tail(&job->output, rank))
+        output_say(&job->output, 2, "  Last lines of rank %d:", rank);
+    output_tail_each(&job->output, rank, print_tail_line, job);
+}
+
 static void print_rank(struct job *job)
 {
-    const struct verdict *v = &job->verdict;
     char others[RANKS_TEXT];
     print_head(job);
     int count = list_ranks(job, ended_well_before, others, sizeof others);
     if (count > 0)
         output_say(&job->output, 2, "  Before that, rank%s %s had finished normally.",
                    count > 1 ? "s" : "", others);
-    count = list_ranks(job, was_stopped, others, sizeof others);
-    if (count > 0)
-        output_say(&job->output, 2, "  Stopped because of it: rank%s %s.", count > 1 ? "s" : "",
-                   others);
-    if (output_has_tail(&job->output, v->rank))
-        output_say(&job->output, 2, "  Last lines of rank %d:", v->rank);
-    output_tail_each(&job->output, v->rank, print_tail_line, job);
+    print_rest(job);
     output_say(&job->output, 2,
                "Horovod detected that one or more processes exited with non-zero status, thus "
                "causing the job to be terminated. The first process to do so was:\n"
@@ -161,16 +168,9 @@ static void print_rank(struct job *job)
 static void print_lost(struct job *job)
 {
     const struct verdict *v = &job->verdict;
-    char others[RANKS_TEXT];
     output_say(&job->output, 2, "horovodrun: rank %d on %s %s.", v->rank,
                run_of(job, v->rank)->host->name, v->text);
-    int count = list_ranks(job, was_stopped, others, sizeof others);
-    if (count > 0)
-        output_say(&job->output, 2, "  Stopped because of it: rank%s %s.", count > 1 ? "s" : "",
-                   others);
-    if (output_has_tail(&job->output, v->rank))
-        output_say(&job->output, 2, "  Last lines of rank %d:", v->rank);
-    output_tail_each(&job->output, v->rank, print_tail_line, job);
+    print_rest(job);
 }
 
 void report_print(struct job *job)

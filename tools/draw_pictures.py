@@ -7,8 +7,9 @@ tools/draw_pictures.py --check    fail if the files are not what this script dra
 """
 
 import math
-import sys
 from pathlib import Path
+
+from draw_steps import save
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 STYLE = """<style>
@@ -108,12 +109,8 @@ def gradient():
 
 
 def main():
-    is_check = sys.argv[1:] == ["--check"]
     for name, drawn in (("ring_and_tree.svg", ring_and_tree()), ("gradient.svg", gradient())):
-        if is_check and (DOCS / name).read_text(encoding="utf-8") != drawn:
-            sys.exit(f"docs/{name} is not what tools/draw_pictures.py draws")
-        if not is_check:
-            (DOCS / name).write_text(drawn, encoding="utf-8")
+        save(DOCS / name, drawn, "tools/draw_pictures.py draws")
 
 
 if __name__ == "__main__":

@@ -81,13 +81,17 @@ def draw(caption, rows):
     return "\n".join([*lines, "</svg>", ""])
 
 
+def save(target, picture, why):
+    """Write the picture; with --check, fail if it is not what the file holds."""
+    if sys.argv[1:] != ["--check"]:
+        target.write_text(picture, encoding="utf-8")
+    elif target.read_text(encoding="utf-8") != picture:
+        sys.exit(f"docs/{target.name} is not what {why}: run tools/{Path(sys.argv[0]).name}")
+
+
 def main():
     picture = draw(*read_table((ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")))
-    if sys.argv[1:] == ["--check"]:
-        if TARGET.read_text(encoding="utf-8") != picture:
-            sys.exit("docs/steps.svg is not what docs/benchmarks.md says: run tools/draw_steps.py")
-        return
-    TARGET.write_text(picture, encoding="utf-8")
+    save(TARGET, picture, "docs/benchmarks.md says")
 
 
 if __name__ == "__main__":

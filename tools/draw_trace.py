@@ -18,6 +18,8 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+from draw_steps import save
+
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 TRACE, TARGET = DOCS / "trace.json", DOCS / "trace.svg"
 PROGRAM = """\
@@ -192,12 +194,7 @@ def main():
     if sys.argv[1:] == ["--record"]:
         record()
     events = json.loads(TRACE.read_text(encoding="utf-8"))["traceEvents"]
-    picture = draw(read_calls(events, STEP))
-    if sys.argv[1:] == ["--check"]:
-        if TARGET.read_text(encoding="utf-8") != picture:
-            sys.exit("docs/trace.svg is not what docs/trace.json says: run tools/draw_trace.py")
-        return
-    TARGET.write_text(picture, encoding="utf-8")
+    save(TARGET, draw(read_calls(events, STEP)), "docs/trace.json says")
 
 
 if __name__ == "__main__":

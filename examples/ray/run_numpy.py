@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks as Ray actors: each adds its rank to a sum, and rank 0 reports the steps.
 
-    python run_numpy.py
+python run_numpy.py
 """
 
 import ray

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks in Spark tasks: each adds its rank to a sum.
 
-    spark-submit --master local[2] run_numpy.py
+spark-submit --master local[2] run_numpy.py
 """
 
 import horovod.spark

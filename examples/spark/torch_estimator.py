@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TorchEstimator on generated data: learns a line.
 
-    spark-submit --master local[2] torch_estimator.py
+spark-submit --master local[2] torch_estimator.py
 """
 
 import tempfile

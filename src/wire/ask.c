@@ -96,33 +96,42 @@ bool ask_end_get(const uint8_t *bytes, size_t n, struct ask_end *ret)
 
 /* ---- sockets ---- */
 
-int ask_listen(const struct os *os, const char *path)
+/* A socket for a path of the file system. */
+static int path_socket(const struct os *os, const char *path, struct sockaddr_storage *ret,
+                       unsigned *ret_bytes)
 {
-    struct sockaddr_storage address;
-    unsigned bytes = socket_path_address(path, &address);
-    if (bytes == 0)
-        return -ENAMETOOLONG;
-    int fd = os->socket(os->ctx, AF_UNIX, SOCK_STREAM);
-    if (fd < 0)
-        return fd;
-    os->unlink(os->ctx, path);
-    int rc = os->bind(os->ctx, fd, (const struct sockaddr *)&address, bytes);
-    if (rc == 0)
-        rc = os->listen(os->ctx, fd, BACKLOG);
+    *ret_bytes = socket_path_address(path, ret);
+    return *ret_bytes == 0 ? -ENAMETOOLONG : os->socket(os->ctx, AF_UNIX, SOCK_STREAM);
+}
+
+static int keep_if(const struct os *os, int rc, int fd)
+{
     if (rc == 0)
         return fd;
     os->close(os->ctx, fd);
     return rc;
 }
 
+int ask_listen(const struct os *os, const char *path)
+{
+    struct sockaddr_storage address;
+    unsigned bytes = 0;
+    int fd = path_socket(os, path, &address, &bytes);
+    if (fd < 0)
+        return fd;
+    os->unlink(os->ctx, path);
+    int rc = os->bind(os->ctx, fd, (const struct sockaddr *)&address, bytes);
+    if (rc == 0)
+        rc = os->listen(os->ctx, fd, BACKLOG);
+    return keep_if(os, rc, fd);
+}
+
 int ask_connect(const struct os *os, const char *path)
 {
     struct sockaddr_storage address;
     struct socket_peer peer;
-    unsigned bytes = socket_path_address(path, &address);
-    if (bytes == 0)
-        return -ENAMETOOLONG;
-    int fd = os->socket(os->ctx, AF_UNIX, SOCK_STREAM);
+    unsigned bytes = 0;
+    int fd = path_socket(os, path, &address, &bytes);
     if (fd < 0)
         return fd;
     int rc = os->connect(os->ctx, fd, (const struct sockaddr *)&address, bytes);
@@ -130,8 +139,5 @@ int ask_connect(const struct os *os, const char *path)
         rc = socket_peer(os, fd, &peer);
     if (rc == 0 && peer.uid != os->user(os->ctx))
         rc = -EPERM;
-    if (rc == 0)
-        return fd;
-    os->close(os->ctx, fd);
-    return rc;
+    return keep_if(os, rc, fd);
 }

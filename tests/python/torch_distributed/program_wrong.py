@@ -52,16 +52,21 @@ def expect(function, *parts):
         raise AssertionError("nothing was raised")
 
 
-def raises_in_backward():
-    """The script of rank 1 dies of an exception between two buckets."""
-    rank = begin(120)
-    model = make_model()
+def warm_up(seconds):
+    """A rank and its model after three right steps."""
+    rank, model = begin(seconds), make_model()
     for _ in range(3):
         step(model)
+    return rank, model
 
-    def fail(grad):
-        raise ValueError("the gradient is bad")
 
+def fail(grad):
+    raise ValueError("the gradient is bad")
+
+
+def raises_in_backward():
+    """The script of rank 1 dies of an exception between two buckets."""
+    rank, model = warm_up(120)
     if rank == 1:
         model.module[2].weight.register_hook(fail)
         step(model)
@@ -70,14 +75,7 @@ def raises_in_backward():
 
 def raises_and_goes_on():
     """Rank 1 catches its exception and calls something else."""
-    rank = begin(120)
-    model = make_model()
-    for _ in range(3):
-        step(model)
-
-    def fail(grad):
-        raise ValueError("the gradient is bad")
-
+    rank, model = warm_up(120)
     if rank == 1:
         hook = model.module[2].weight.register_hook(fail)
         try:
@@ -91,10 +89,7 @@ def raises_and_goes_on():
 
 def stuck():
     """Rank 1 is stopped in the middle of a step."""
-    rank = begin(6)
-    model = make_model()
-    for _ in range(3):
-        step(model)
+    rank, model = warm_up(6)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
     expect(lambda: step(model), "Timed out", "1")
