@@ -549,11 +549,15 @@ static void look_at_store(struct elastic *e)
         policy_met(p);
     for (int32_t i = 0; i < p->worker_count; i++) {
         char name[WORKER_TEXT];
-        if (p->workers[i].state == POLICY_NONE)
+        const struct policy_worker *w = &p->workers[i];
+        bool is_starting = w->state == POLICY_STARTING;
+        if (w->state == POLICY_NONE)
             continue;
         worker_name(p, i, name);
         enum store_standing standing = store_server_standing(store, JOB_SCOPE, name);
         policy_worker_seen(p, i, standing == STORE_WAITING, standing == STORE_ARRIVED);
+        if (is_starting && w->state == POLICY_WAITING && w->slot < 0 && job_is_verbose(e->job))
+            output_say(&e->job->output, 2, "horovodrun: worker %s waits as a spare", name);
     }
 }
 
