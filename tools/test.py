@@ -22,8 +22,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / "build" / "reports"
 JOBS = os.environ.get("JOBS") or str(os.cpu_count() or 1)
-# Many C tests mostly wait, for a limit or for another process.
-TEST_JOBS = os.environ.get("TEST_JOBS") or str(2 * (os.cpu_count() or 1))
 FUZZ_SECONDS = int(os.environ.get("FUZZ_SECONDS") or 5)
 
 
@@ -88,7 +86,7 @@ def ctest(preset, labels, *extra):
     report = REPORTS / f"ctest-{preset}-{labels.replace('|', '-')}.xml"
     report.unlink(missing_ok=True)
     code = run(
-        *("ctest", "--test-dir", f"build/{preset}", "-j", TEST_JOBS, "-L", f"^({labels})$"),
+        *("ctest", "--test-dir", f"build/{preset}", "-j", JOBS, "-L", f"^({labels})$"),
         *("--output-on-failure", "--no-tests=ignore", "--output-junit", report, *extra),
         check=False,
     )
