@@ -53,6 +53,7 @@ def test_example_is_queued_again_and_resumes(slurm, tmp_path):
     wait_for(is_pending, "pending job", told)
     # Slurm waits for two minutes before it starts a job again. Not at once: its nodes count in
     # seconds, and refuse a start in the second in which they revoked the first one's credential.
-    slurm("scontrol", "update", f"JobId={job}", "StartTime=now+3")
+    time.sleep(2)
+    slurm("scontrol", "update", f"JobId={job}", "StartTime=now")
     wait_for(lambda: "resumed 4" in told(), "second run", told)
     assert "begun 4" in told()
