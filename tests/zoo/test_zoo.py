@@ -84,9 +84,13 @@ def rank0_branch(animal, kind):
         animal.matches(rf"rank 0 waits for \S*log at {here}\b")
         animal.matches(rf"rank 1 waits for \S*next at {waits}\b")
     else:  # TensorFlow's threads are not known to be idle: the time limit ends it
-        animal.matches(rf"rank 0 submitted it and waits at {here}\b")
-        animal.matches(rf"rank 1 on \S+ \(pid \d+\) is missing: it waits in Horovod at {waits}\b")
-        animal.matches(r"Instead it has submitted \S*next, which")
+        # Each waits for the other: the block is about the tensor that has waited longer.
+        for rank, line in ((0, here), (1, waits)):
+            animal.matches(
+                rf"rank {rank} (submitted it and waits|on \S+ \(pid \d+\) is missing: it waits in "
+                rf"Horovod) at {line}\b"
+            )
+        animal.matches(r"Instead it has submitted \S*(next|log), which")
 
 
 def unequal_batches(animal, kind):
