@@ -42,8 +42,10 @@ from horovod.jax.mpi_ops import (  # noqa: E402
     grouped_allgather,
     grouped_allreduce,
     grouped_reducescatter,
+    init,
     join,
     reducescatter,
+    shutdown,
 )
 
 
