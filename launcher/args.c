@@ -312,6 +312,14 @@ static const char *next_value(struct parse *p)
     return p->words[p->at++];
 }
 
+/* The value of an option that needs none, "[PORT]": a number, because the command may follow. */
+static const char *next_number(struct parse *p)
+{
+    const char *word = p->at < p->count ? p->words[p->at] : "";
+    bool is_digits = word[0] != '\0' && word[strspn(word, "0123456789")] == '\0';
+    return is_digits ? next_value(p) : "0";
+}
+
 static hvd_status_t parse_option(struct parse *p, struct error *error)
 {
     struct option o = {0};
@@ -326,7 +334,7 @@ static hvd_status_t parse_option(struct parse *p, struct error *error)
         return error_set(error, HVD_ERR_INVALID, "argument %s: ignored explicit argument '%s'",
                          flag_label(p->m, o.flag), value);
     if (takes_value && value == NULL)
-        value = next_value(p);
+        value = o.setting->metavar[0] == '[' ? next_number(p) : next_value(p);
     if (is_pair && value != NULL)
         second = next_value(p);
     if (takes_value && (value == NULL || (is_pair && second == NULL)))

@@ -69,6 +69,12 @@ void env_common(struct mem *m, const struct os *os, const struct args *args,
         list_put(m, ret, assignments->items[i]);
 }
 
+void env_large_pages(struct mem *m, struct list *env)
+{
+    if (list_get(env, "GLIBC_TUNABLES") == NULL)
+        list_set(m, env, "GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
+}
+
 void env_rendezvous(struct mem *m, const struct args *args, const char *rendezvous,
                     const char *host, int port, struct list *env)
 {

@@ -18,6 +18,10 @@ void env_split_command(struct mem *m, char **words, struct list *ret_assignments
 /* The part that is equal for all ranks of a host. */
 void env_common(struct mem *m, const struct os *os, const struct args *args,
                 const struct list *assignments, bool is_remote, struct list *ret);
+/* Frameworks free their gradients and activations in every step and get them back from the kernel
+ * page by page. With large pages that is 512 times rarer; without them it may take a third of a
+ * step. Whoever sets GLIBC_TUNABLES, to nothing even, has chosen otherwise. */
+void env_large_pages(struct mem *m, struct list *env);
 /* `rendezvous`: comma list of addresses; `host` and `port`: the same for those who read the older
  * pair of variables. */
 void env_rendezvous(struct mem *m, const struct args *args, const char *rendezvous,

@@ -16,7 +16,7 @@
 #include "look.h"
 #include "remote.h"
 #include "spawn.h"
-#include "status.h"
+#include "survey.h"
 #include "wire/cause.h"
 
 #define ATTEMPTS_MAX    5
@@ -176,6 +176,7 @@ static void run_send_start(struct job *job, struct host_run *run)
     struct mem *m = job->mem;
     struct link *l = &run->link;
     env_common(m, job->os, job->args, &job->assignments, !run->is_local, &env);
+    env_large_pages(m, &env);
     env_rendezvous(m, job->args, job->rendezvous, job->rendezvous_host, job->rendezvous_port, &env);
     if (job->elastic != NULL)
         list_set(m, &env, "HOROVOD_ELASTIC", "1");
@@ -529,7 +530,7 @@ static void run_message(struct job *job, struct host_run *run, enum message_type
     case MESSAGE_CAUSE: run_cause(job, run, r); return;
     case MESSAGE_SPAWNED: run_spawned(job, run, r); return;
     case MESSAGE_LOOKED:
-        if (!status_answer(job, run, r))
+        if (!survey_answer(job, run, r))
             look_answer(job, run, r);
         return;
     case MESSAGE_TROUBLE: verdict_host(job, run, message_get_text(job->mem, r)); return;

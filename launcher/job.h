@@ -52,7 +52,8 @@ enum tag_kind_job {
     JOB_TAG_STDERR,
     JOB_TAG_CALLER,
     JOB_TAG_DISCOVERY,
-    JOB_TAG_STATUS
+    JOB_TAG_STATUS,
+    JOB_TAG_DASHBOARD
 };
 
 struct cause;
@@ -60,6 +61,8 @@ struct elastic;
 struct host_run;
 struct look;
 struct status;
+struct survey;
+struct dashboard;
 struct job_tag {
     enum tag_kind_job kind;
     struct host_run *run;
@@ -153,9 +156,11 @@ struct job {
     int64_t blame_limit_ns; /* until when a blamed rank may exit by itself; 0: none is waited for */
     int64_t give_up_ns;
     struct verdict verdict;
-    struct bytes summary;  /* rank 0's closing paragraph, as far as it has come */
-    struct look *look;     /* at ranks of a stall; NULL: there was none */
-    struct status *status; /* answers horovodrun --status; NULL: it can't */
+    struct bytes summary;        /* rank 0's closing paragraph, as far as it has come */
+    struct look *look;           /* at ranks of a stall; NULL: there was none */
+    struct status *status;       /* answers horovodrun --status; NULL: it can't */
+    struct survey *survey;       /* of all ranks; NULL: nobody has asked */
+    struct dashboard *dashboard; /* NULL: not wanted */
 
     /* the doctor listens in: answers to its questions, and hosts that fail without ending it all */
     void *hook_arg;
@@ -202,7 +207,7 @@ void fleet_flush(struct job *job);
 void fleet_reaped(struct job *job, pid_t pid, int code);
 void fleet_send_stop(struct job *job, int64_t grace_ms);
 void fleet_send_signal(struct job *job, int signal_number);
-/* What are these workers of a host doing? `what`: of LOOK_*. Answers go to status_answer() and
+/* What are these workers of a host doing? `what`: of LOOK_*. Answers go to survey_answer() and
  * look_answer(). */
 void fleet_send_look(struct job *job, struct host_run *run, uint32_t number, uint8_t what,
                      const uint32_t *indexes, uint32_t count);

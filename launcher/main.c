@@ -85,6 +85,13 @@ static hvd_status_t settle(struct mem *m, const struct os *os, struct args *args
     if (status == HVD_OK && args->ssh_port.is_set &&
         (args->ssh_port.value < 1 || args->ssh_port.value > 65535))
         status = error_set(error, HVD_ERR_INVALID, "--ssh-port must be between 1 and 65535");
+    if (status == HVD_OK && args->dashboard.is_set &&
+        (args->dashboard.value < 0 || args->dashboard.value > 65535))
+        status = error_set(error, HVD_ERR_INVALID, "--dashboard must be between 0 and 65535");
+    if (status == HVD_OK && args->dashboard.is_set && (args->use_mpi || args->use_jsrun))
+        status = error_set(error, HVD_ERR_INVALID,
+                           "--dashboard does not work with --mpi or --jsrun: there mpirun or jsrun "
+                           "starts the ranks");
     if (status == HVD_OK && args_is_elastic(args))
         status = elastic_check(args, error);
     return status;
@@ -151,7 +158,9 @@ static int run(struct mem *m, const struct os *os, int argc, char **argv)
         return 0;
     }
     if (args.status)
-        return status_run(m, os, args.command);
+        return status_run(m, os, args.command, args.watch);
+    if (args.watch)
+        return usage_error("--watch is only for --status");
     hvd_status_t status = settle(m, os, &args, &error);
     print_warnings(&args);
     if (status != HVD_OK)

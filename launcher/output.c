@@ -216,6 +216,24 @@ void output_finish_rank(struct output *o, int32_t rank)
     output_flush(o);
 }
 
+static void event_add(struct output *o, const char *text, size_t n)
+{
+    struct output_event *event = &o->events[o->event_count++ % OUTPUT_EVENTS];
+    event->at_us = o->os->wall_us(o->os->ctx);
+    snprintf(event->text, sizeof event->text, "%.*s", (int)n, text);
+}
+
+void output_note(struct output *o, const char *format, ...)
+{
+    char text[OUTPUT_EVENT_TEXT];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (n > 0)
+        event_add(o, text, strlen(text));
+}
+
 void output_say(struct output *o, int stream, const char *format, ...)
 {
     char text[8192];
@@ -226,6 +244,7 @@ void output_say(struct output *o, int stream, const char *format, ...)
     if (n < 0)
         return;
     size_t used = (size_t)n < sizeof text - 1 ? (size_t)n : sizeof text - 2;
+    event_add(o, text, used);
     text[used++] = '\n';
     struct output_sink *s = &o->sinks[stream - 1];
     sink_begin(o->os, s, o);

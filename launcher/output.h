@@ -52,12 +52,23 @@ struct output_rank {
     struct output_tail tail;
 };
 
+#define OUTPUT_EVENTS     64
+#define OUTPUT_EVENT_TEXT 400u
+
+/* A line of the launcher's own, kept for the dashboard. */
+struct output_event {
+    int64_t at_us; /* wall clock */
+    char text[OUTPUT_EVENT_TEXT];
+};
+
 struct output {
     const struct os *os;
     struct output_sink sinks[2]; /* stdout, stderr */
     struct output_rank *ranks;
     int32_t count, room;
     bool wants_time, wants_prefix;
+    uint64_t event_count; /* so far; the last ones are in the ring */
+    struct output_event events[OUTPUT_EVENTS];
 };
 
 void output_init(struct output *o, const struct os *os, struct mem *m, int32_t count,
@@ -78,6 +89,8 @@ void output_finish_rank(struct output *o, int32_t rank); /* writes unfinished li
 /* A line of the launcher's own; stream 1 or 2; gets a newline. */
 void output_say(struct output *o, int stream, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Keeps a line as output_say() does, without printing it. */
+void output_note(struct output *o, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Writes what fits without blocking. true: nothing is queued any more. */
 bool output_flush(struct output *o);
 void output_drain(struct output *o, int64_t limit_ns); /* waits, at the end of the job */

@@ -149,6 +149,7 @@ void policy_worker_seen(struct policy *p, int32_t worker, bool is_waiting, bool 
             return;
         w->state = POLICY_WAITING;
         p->has_seen_room = true;
+        p->hosts[w->host].failures = 0; /* the host works */
         if (policy_is_spare(w))
             p->hosts[w->host].spare_crashes = 0;
         return;
@@ -306,13 +307,23 @@ static void worker_failed(struct policy *p, int32_t worker, const struct policy_
     }
 }
 
+/* The others have ended already, or were never there. */
+static bool is_last_member(const struct policy *p, int32_t worker)
+{
+    int32_t members = 0;
+    for (int32_t i = 0; i < p->worker_count; i++)
+        members += p->workers[i].state == POLICY_MEMBER;
+    return members == 1 && p->workers[worker].state == POLICY_MEMBER;
+}
+
 void policy_worker_ended(struct policy *p, int32_t worker, const struct policy_end *end)
 {
     struct policy_worker *w = &p->workers[worker];
     bool is_good = end->code == 0 && end->signal == 0;
     if (w->state == POLICY_NONE)
         return;
-    if (policy_is_live(w) && !w->is_leaving && is_good)
+    /* One that is to leave, but keeps the state until there is an heir, may finish before that. */
+    if (policy_is_live(w) && is_good && (!w->is_leaving || is_last_member(p, worker)))
         p->is_finishing = true;
     else if (policy_is_live(w) && !w->is_leaving)
         worker_failed(p, worker, end);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* status_client.c - see status.h: `horovodrun --status [PID]` in another terminal. Every wait has a
- * limit. Thread: one.  Start reading at status_run(). */
+/* status_client.c - see status.h: `horovodrun --status [--watch] [PID]` in another terminal. Every
+ * wait has a limit. Thread: one.  Start reading at status_run(). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include "spawn.h"
 #include "status.h"
@@ -13,6 +14,7 @@
 
 #define ANSWER_NS (10 * 1000000000LL)
 #define CHUNK     65536u
+#define WATCH_NS  1000000000LL
 
 /* True: the launcher answered, with text. */
 static bool fetch(const struct os *os, int fd, char kind, struct bytes *ret)
@@ -55,6 +57,14 @@ static bool ask(struct mem *m, const struct os *os, const char *folder, const ch
     return is_told;
 }
 
+static int not_answered(const char *name)
+{
+    fprintf(stderr,
+            "horovodrun: process %s does not answer: it has ended, or is stopped (Ctrl-Z)\n",
+            name + sizeof STATUS_PREFIX - 1);
+    return 1;
+}
+
 static int tell(struct mem *m, const struct os *os, const char *folder, const char *name)
 {
     struct bytes text = {0};
@@ -62,11 +72,39 @@ static int tell(struct mem *m, const struct os *os, const char *folder, const ch
     bool is_told = ask(m, os, folder, name, STATUS_STORY, &is_dead, &text);
     fwrite(bytes_at(&text), 1, bytes_used(&text), stdout);
     bytes_free(os, &text);
+    return is_told ? 0 : not_answered(name);
+}
+
+/* A terminal is cleared, and long lines are cut; a file gets one table after the other. */
+static void frame_print(struct bytes *text)
+{
+    bool is_terminal = isatty(STDOUT_FILENO) != 0;
+    fputs(is_terminal ? "\033[H\033[2J\033[?7l" : "", stdout);
+    fwrite(bytes_at(text), 1, bytes_used(text), stdout);
+    fputs(is_terminal ? "\033[?7h" : "\n", stdout);
+}
+
+/* Until the job ends, Ctrl-C, or nobody reads any more. */
+static int watch(struct mem *m, const struct os *os, const char *folder, const char *name)
+{
+    bool is_told = true;
+    for (int count = 0; is_told && ferror(stdout) == 0; count++) {
+        struct bytes text = {0};
+        bool is_dead = false;
+        is_told = ask(m, os, folder, name, STATUS_TOP, &is_dead, &text);
+        if (is_told)
+            frame_print(&text);
+        bytes_free(os, &text);
+        if (!is_told && count == 0)
+            return not_answered(name);
+        fflush(stdout);
+        if (is_told)
+            os->sleep_ns(os->ctx, WATCH_NS);
+    }
     if (!is_told)
-        fprintf(stderr,
-                "horovodrun: process %s does not answer: it has ended, or is stopped (Ctrl-Z)\n",
+        fprintf(stderr, "horovodrun: the job has ended, or process %s no longer answers\n",
                 name + sizeof STATUS_PREFIX - 1);
-    return is_told ? 0 : 1;
+    return 0;
 }
 
 static bool is_number(const char *text)
@@ -97,7 +135,7 @@ static size_t list_live(struct mem *m, const struct os *os, const char *folder,
     return count;
 }
 
-int status_run(struct mem *m, const struct os *os, char **command)
+int status_run(struct mem *m, const struct os *os, char **command, bool is_watching)
 {
     struct list names = {0};
     struct bytes lines = {0};
@@ -114,7 +152,7 @@ int status_run(struct mem *m, const struct os *os, char **command)
         const char *name = mem_format(m, STATUS_PREFIX "%s", pid);
         for (size_t i = 0; i < names.count; i++)
             if (strcmp(names.items[i], name) == 0)
-                return tell(m, os, folder, name);
+                return is_watching ? watch(m, os, folder, name) : tell(m, os, folder, name);
         fprintf(stderr,
                 "horovodrun: process %s is not a running horovodrun of yours on this machine\n",
                 pid);
@@ -126,10 +164,11 @@ int status_run(struct mem *m, const struct os *os, char **command)
         fprintf(stderr, "horovodrun: you have no running job on this machine\n");
         code = 1;
     } else if (count == 1) {
-        code = tell(m, os, folder, last);
+        code = is_watching ? watch(m, os, folder, last) : tell(m, os, folder, last);
     } else {
-        printf("%zu jobs run; choose one with: horovodrun --status PID\n%.*s", count,
-               (int)bytes_used(&lines), (const char *)bytes_at(&lines));
+        printf("%zu jobs run; choose one with: horovodrun --status%s PID\n%.*s", count,
+               is_watching ? " --watch" : "", (int)bytes_used(&lines),
+               (const char *)bytes_at(&lines));
     }
     bytes_free(os, &lines);
     return code;

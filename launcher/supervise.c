@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/sha256.h"
+#include "dashboard.h"
 #include "elastic.h"
 #include "job.h"
 #include "look.h"
@@ -18,6 +19,7 @@
 #include "run_func.h"
 #include "spawn.h"
 #include "status.h"
+#include "survey.h"
 #include "wire/key.h"
 
 #define EVENTS_MAX     64
@@ -176,8 +178,8 @@ static int64_t next_wait_ns(const struct job *job, int64_t now_ns)
         until_ns = store_ns;
     if (look_next_ns(job) < until_ns)
         until_ns = look_next_ns(job);
-    if (status_next_ns(job) < until_ns)
-        until_ns = status_next_ns(job);
+    if (survey_next_ns(job) < until_ns)
+        until_ns = survey_next_ns(job);
     if (job->is_stopping && job->give_up_ns < until_ns)
         until_ns = job->give_up_ns;
     if (!job->is_stopping && job->blame_limit_ns != 0 && job->blame_limit_ns < until_ns)
@@ -200,6 +202,7 @@ static void on_event(struct job *job, const struct os_event *event)
         return;
     case JOB_TAG_DISCOVERY: elastic_read_discovery(job); return;
     case JOB_TAG_STATUS: status_event(job, os_now_ns(job->os)); return;
+    case JOB_TAG_DASHBOARD: dashboard_event(job, os_now_ns(job->os)); return;
     case JOB_TAG_STORE:
     case JOB_TAG_OUTPUT: return; /* served in every round */
     case JOB_TAG_LINK_IN:
@@ -243,7 +246,9 @@ static void loop(struct job *job)
         else
             tend_ranks(job, now_ns);
         look_tick(job, now_ns);
+        survey_tick(job, now_ns);
         status_tick(job, now_ns);
+        dashboard_tick(job, now_ns);
         fleet_flush(job);
         watch_output(job);
     }
@@ -340,6 +345,8 @@ void supervise_close(struct job *job)
     output_destroy(&job->output);
     look_destroy(job);
     status_close(job);
+    dashboard_close(job);
+    survey_destroy(job);
     bytes_free(job->os, &job->summary);
     if (job->signal_fd >= 0)
         job->os->close(job->os->ctx, job->signal_fd);
@@ -355,7 +362,7 @@ int supervise_run(struct job *job)
     struct error error;
     int code = 1;
     error_clear(&error);
-    if (supervise_open(job, &error) != HVD_OK) {
+    if (supervise_open(job, &error) != HVD_OK || dashboard_open(job, &error) != HVD_OK) {
         output_say(&job->output, 2, "horovodrun: %s", error.text);
     } else {
         status_open(job);

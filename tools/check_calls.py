@@ -75,7 +75,9 @@ ALLOWED = {
     "launcher/mpi.c": "execve exit fread pclose popen",  # asks mpirun, then becomes it
     "launcher/jsrun.c": "fread pclose popen",
     "launcher/print_config.c": "putenv",
+    "launcher/dashboard.c": "dashboard_page dashboard_page_bytes",  # made by cmake/embed.cmake
     "launcher/status.c": "getpid",
+    "launcher/status_client.c": "ferror isatty",  # a table for a terminal
     "launcher/supervise.c": "getpid kill",  # stops itself at Ctrl-Z
 }
 

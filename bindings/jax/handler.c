@@ -3,13 +3,16 @@
  * submit, and at the end the result or the error into XLA.
  *
  * Where the runtime has futures the handler returns at once and no thread waits: any number of
- * collectives can be in flight, in whatever order XLA starts them. Elsewhere the call is chained
+ * collectives can be in flight, in whatever order XLA starts them. A small one may be over sooner
+ * than another thread could wake up: the handler helps the library for a moment, but never sleeps,
+ * and after a try in vain it leaves the next ones alone. Elsewhere the call is chained
  * (request.h): the handler blocks, and the program starts one call after the other.
  *
  * Thread: hvd_jax_collective() by any thread of XLA or the caller's own; call_alloc() and
  * call_ended() by a thread of the library; call_finish() by one of finish.h, or by the handler.
  * Invariant: every future is completed exactly once, after the buffers are no longer used.
  * Start reading at hvd_jax_collective(). */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +20,9 @@
 #include "../common/clash.h"
 #include "finish.h"
 #include "request.h"
+
+#define HELPED_BYTES_MAX (64 << 10)
+#define HELP_PAUSE       16 /* calls that are not helped after a try in vain */
 
 HVD_API struct ffi_error *hvd_jax_collective(struct ffi_frame *frame);
 
@@ -29,8 +35,12 @@ struct output {
     int64_t dims[HVD_DIMS_MAX];
 };
 
+enum { STAGE_LEFT, STAGE_HELPED, STAGE_ENDED };
+
 struct call {
     struct finish_item item; /* first: the queue hands it back */
+    _Atomic int stage;       /* LEFT: the handler has returned, or will without looking again */
+    hvd_handle_t handle;     /* of a helped call, to be released by whoever ends it; else 0 */
     const struct ffi_api *api;
     struct ffi_future *future; /* NULL: the handler waits */
     hvd_kind_t kind;
@@ -184,6 +194,10 @@ static void call_ended(void *arg, hvd_handle_t handle, hvd_status_t status)
 {
     struct call *call = arg;
     call_conclude(call, handle, status);
+    if (atomic_exchange(&call->stage, STAGE_ENDED) == STAGE_HELPED)
+        return; /* the handler does the rest */
+    if (call->handle != 0)
+        hvd_release(call->handle);
     finish_push(&call->item);
 }
 
@@ -225,6 +239,18 @@ static bool buffer_view(const struct ffi_buffer *buffer, int64_t shape[HVD_DIMS_
     return true;
 }
 
+static size_t buffer_bytes(const struct ffi_buffer *buffer)
+{
+    hvd_tensor_t view;
+    int64_t shape[HVD_DIMS_MAX];
+    if (!buffer_view(buffer, shape, &view))
+        return 0;
+    size_t bytes = hvd_dtype_bytes(view.dtype);
+    for (int32_t i = 0; i < view.ndim; i++)
+        bytes *= (size_t)shape[i];
+    return bytes;
+}
+
 static bool output_init(struct output *output, const struct ffi_buffer *buffer)
 {
     hvd_tensor_t view;
@@ -239,8 +265,8 @@ static bool output_init(struct output *output, const struct ffi_buffer *buffer)
 static void op_init(struct call *call, const struct request *request, hvd_op_t *op)
 {
     hvd_op_init(op, request->kind);
-    op->flags = HVD_OP_SCALE_EXACT;
-    op->flags |= call->future != NULL ? HVD_OP_AUTO_RELEASE : HVD_OP_WAITED;
+    bool is_waited = call->future == NULL || atomic_load(&call->stage) == STAGE_HELPED;
+    op->flags = HVD_OP_SCALE_EXACT | (is_waited ? HVD_OP_WAITED : HVD_OP_AUTO_RELEASE);
     op->callback = call->future != NULL ? call_ended : NULL;
     op->arg = call;
     /* Joins and barriers have no name: the library numbers them, wherever they are called. */
@@ -370,6 +396,33 @@ static struct ffi_error *run_chained(struct call *call, const struct request *re
     return error;
 }
 
+/* ---- help ---- */
+
+static _Atomic int32_t help_pause; /* calls still to be left alone */
+
+static bool is_help_tried(const struct ffi_frame *frame)
+{
+    if (atomic_load(&help_pause) > 0) {
+        atomic_fetch_sub(&help_pause, 1);
+        return false;
+    }
+    size_t bytes = 0;
+    for (int64_t i = 0; i < frame->arguments.count && bytes <= HELPED_BYTES_MAX; i++)
+        bytes += buffer_bytes(frame->arguments.values[i]);
+    return bytes <= HELPED_BYTES_MAX;
+}
+
+static void call_help(struct call *call, hvd_handle_t handle)
+{
+    call->handle = handle;
+    if (hvd_wait(handle, 0) == HVD_ERR_TIMEOUT)
+        atomic_store(&help_pause, HELP_PAUSE);
+    if (atomic_exchange(&call->stage, STAGE_LEFT) != STAGE_ENDED)
+        return; /* the call may be gone */
+    hvd_release(handle);
+    call_finish(&call->item);
+}
+
 static struct ffi_error *run_async(struct call *call, const struct request *request,
                                    struct ffi_frame *frame)
 {
@@ -382,8 +435,13 @@ static struct ffi_error *run_async(struct call *call, const struct request *requ
     call->future = args.future;
     frame->future = args.future;
     hvd_handle_t handle = 0;
+    bool is_helped = is_help_tried(frame);
+    if (is_helped)
+        atomic_store(&call->stage, STAGE_HELPED);
     if (!call_submit(call, request, frame, &handle))
         finish_push(&call->item);
+    else if (is_helped)
+        call_help(call, handle);
     return NULL;
 }
 
@@ -403,13 +461,7 @@ static bool answer_query(struct ffi_frame *frame)
 
 static void copy_through(const struct ffi_buffer *from, const struct ffi_buffer *to)
 {
-    hvd_tensor_t view;
-    int64_t shape[HVD_DIMS_MAX];
-    if (from->data == to->data || !buffer_view(from, shape, &view))
-        return;
-    size_t bytes = hvd_dtype_bytes(view.dtype);
-    for (int32_t i = 0; i < view.ndim; i++)
-        bytes *= (size_t)shape[i];
+    size_t bytes = from->data != to->data ? buffer_bytes(from) : 0;
     if (bytes > 0)
         memcpy(to->data, from->data, bytes);
 }

@@ -239,7 +239,8 @@ HVD_API hvd_status_t hvd_send(const hvd_message_t *message, hvd_handle_t *ret_ha
 HVD_API hvd_status_t hvd_recv(const hvd_message_t *message, hvd_handle_t *ret_handle);
 HVD_API hvd_status_t
 hvd_poll(hvd_handle_t handle); /* IN_PROGRESS, or the final status; never blocks */
-HVD_API hvd_status_t hvd_wait(hvd_handle_t handle, int64_t timeout_ms); /* < 0: no limit */
+/* timeout_ms < 0: no limit; 0: does what can be done and spins a moment, but never sleeps. */
+HVD_API hvd_status_t hvd_wait(hvd_handle_t handle, int64_t timeout_ms);
 /* Declares that no thread of this process submits anything before one of these handles is complete:
  * all of them only wait. If all ranks have declared so and nothing can complete any more, the job
  * fails at once, instead of at the time limit for stalled ops. `where`: the place in the program,

@@ -5,11 +5,11 @@ _horovodrun()
 {
     # BEGIN options: written by tools/gen_settings.c
     local options="
-        -h --help -v --version -np --num-proc -cb --check-build --print-config --status --doctor
-        --config-file --start-timeout --network-interfaces --network-interface
-        --output-filename --disable-cache --verbose -H --hosts -hostfile --hostfile
-        --host-discovery-script -p --ssh-port -i --ssh-identity-file --gloo --mpi --jsrun
-        --fusion-threshold-mb --cycle-time-ms --cache-capacity --hierarchical-allreduce
+        -h --help -v --version -np --num-proc -cb --check-build --print-config --status --watch
+        --dashboard --doctor --config-file --start-timeout --network-interfaces
+        --network-interface --output-filename --disable-cache --verbose -H --hosts -hostfile
+        --hostfile --host-discovery-script -p --ssh-port -i --ssh-identity-file --gloo --mpi
+        --jsrun --fusion-threshold-mb --cycle-time-ms --cache-capacity --hierarchical-allreduce
         --no-hierarchical-allreduce --hierarchical-allgather --no-hierarchical-allgather
         --torus-allreduce --no-torus-allreduce --autotune --autotune-cache --autotune-log-file
         --autotune-warmup-samples --autotune-steps-per-sample --autotune-bayes-opt-max-samples
@@ -21,11 +21,11 @@ _horovodrun()
         --num-nccl-streams --min-np --min-num-proc --max-np --max-num-proc --spares
         --slots-per-host --elastic-timeout --reset-limit --blacklist-cooldown-range"
     local with_value="
-        -np --num-proc --config-file --start-timeout --network-interfaces --network-interface
-        --output-filename -H --hosts -hostfile --hostfile --host-discovery-script -p --ssh-port
-        -i --ssh-identity-file --fusion-threshold-mb --cycle-time-ms --cache-capacity
-        --autotune-cache --autotune-log-file --autotune-warmup-samples
-        --autotune-steps-per-sample --autotune-bayes-opt-max-samples
+        -np --num-proc --dashboard --config-file --start-timeout --network-interfaces
+        --network-interface --output-filename -H --hosts -hostfile --hostfile
+        --host-discovery-script -p --ssh-port -i --ssh-identity-file --fusion-threshold-mb
+        --cycle-time-ms --cache-capacity --autotune-cache --autotune-log-file
+        --autotune-warmup-samples --autotune-steps-per-sample --autotune-bayes-opt-max-samples
         --autotune-gaussian-process-noise --timeline-filename
         --stall-check-warning-time-seconds --stall-check-shutdown-time-seconds --log-level
         --thread-affinity --gloo-timeout-seconds --mpi-args --binding-args --num-nccl-streams

@@ -188,7 +188,7 @@ static void drive(struct driver *d, const struct ticket *ticket, int64_t deadlin
 
 hvd_status_t driver_wait(struct driver *d, struct ticket *ticket, int64_t timeout_ms)
 {
-    int64_t deadline_ns = timeout_ms < 0 ? INT64_MAX : os_now_ns(d->os) + timeout_ms * 1000000;
+    int64_t deadline_ns = timeout_ms <= 0 ? INT64_MAX : os_now_ns(d->os) + timeout_ms * 1000000;
     hvd_status_t status = HVD_OK;
     if (is_done(ticket))
         return HVD_OK;
@@ -204,8 +204,13 @@ hvd_status_t driver_wait(struct driver *d, struct ticket *ticket, int64_t timeou
             seen = atomic_load(&d->turn);
             give_back(d);
         }
-        if (!is_done(ticket))
-            turn_sleep(d, seen, deadline_ns == INT64_MAX ? IDLE_NS : TURN_NS);
+        if (is_done(ticket))
+            break;
+        if (timeout_ms == 0) {
+            status = HVD_ERR_TIMEOUT;
+            break;
+        }
+        turn_sleep(d, seen, deadline_ns == INT64_MAX ? IDLE_NS : TURN_NS);
     }
     bool is_last = engine_wait_end(d->engine);
     /* The background thread may have gone to sleep because there was a waiter. */

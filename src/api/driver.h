@@ -57,7 +57,7 @@ void driver_destroy(struct driver *driver);                            /* stops 
 
 /* Called after a submit; wakes the background thread if the caller will not wait. */
 void driver_submitted(struct driver *driver, bool is_waited);
-/* HVD_OK: the ticket is complete. HVD_ERR_TIMEOUT. timeout_ms < 0: no limit. */
+/* HVD_OK: the ticket is complete. HVD_ERR_TIMEOUT. timeout_ms < 0: no limit; 0: never sleeps. */
 hvd_status_t driver_wait(struct driver *driver, struct ticket *ticket, int64_t timeout_ms);
 void driver_help(struct driver *driver); /* one turn if the token is free: hvd_poll() */
 /* Takes the token only to read, without driving the engine; false: its holder does not release it

@@ -71,6 +71,12 @@ struct backend_ask {
 
 #define BACKEND_BASE_LAST ((uint64_t)UINT32_MAX << 32)
 
+/* One direction of the data between this rank and another one, through a transport. */
+struct backend_load {
+    uint64_t bytes;
+    int64_t ns; /* with at least one transfer under way */
+};
+
 struct backend_ops {
     uint32_t version;
     const char *name;
@@ -108,6 +114,9 @@ struct backend_ops {
     /* May be NULL: not known. Does the collective in progress wait for this member to arrive or to
      * continue? For snapshots; no side effects. */
     bool (*awaits)(const struct backend_group *g, int32_t index);
+    /* May be NULL: not known. Adds what has moved to and from this world rank so far. */
+    void (*load)(const struct backend *b, int32_t rank, struct backend_load *ret_sent,
+                 struct backend_load *ret_received);
 };
 
 struct backend {

@@ -180,6 +180,15 @@ static bool choice_awaits(const struct backend_group *g, int32_t index)
     return ops->awaits != NULL && ops->awaits(g->groups[g->running], index);
 }
 
+static void choice_load(const struct backend *b, int32_t rank, struct backend_load *ret_sent,
+                        struct backend_load *ret_received)
+{
+    const struct choice *c = (const struct choice *)b;
+    for (int32_t i = 0; i < c->count; i++)
+        if (c->members[i]->ops->load != NULL)
+            c->members[i]->ops->load(c->members[i], rank, ret_sent, ret_received);
+}
+
 static const struct backend_ops choice_ops = {.version = BACKEND_VERSION,
                                               .name = "choice",
                                               .group_open = choice_group_open,
@@ -190,7 +199,8 @@ static const struct backend_ops choice_ops = {.version = BACKEND_VERSION,
                                               .activity = choice_activity,
                                               .destroy = choice_destroy,
                                               .poll_ns = choice_poll_ns,
-                                              .awaits = choice_awaits};
+                                              .awaits = choice_awaits,
+                                              .load = choice_load};
 
 /* ---- making ---- */
 

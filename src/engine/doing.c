@@ -96,6 +96,63 @@ static void sets_read(const struct engine *engine, int64_t now_ns, struct ask_st
             others_read(engine->members[i], now_ns, ret);
 }
 
+/* ---- what it has measured ---- */
+
+static int64_t peer_weight(const struct ask_peer *p)
+{
+    return p->awaits_ns + p->send_ns + p->receive_ns;
+}
+
+/* Keeps the heaviest, the heaviest first. */
+static void peer_add(struct ask_status *ret, const struct ask_peer *peer)
+{
+    int32_t at = ret->peer_count < ASK_PEERS_MAX ? ret->peer_count++ : ASK_PEERS_MAX;
+    for (; at > 0 && peer_weight(&ret->peers[at - 1]) < peer_weight(peer); at--)
+        if (at < ASK_PEERS_MAX)
+            ret->peers[at] = ret->peers[at - 1];
+    if (at < ASK_PEERS_MAX)
+        ret->peers[at] = *peer;
+}
+
+static void peers_read(const struct engine *engine, struct ask_status *ret)
+{
+    const struct backend *backend = engine->backend;
+    for (int32_t i = 0; i < engine->size; i++) {
+        struct backend_load sent = {0}, received = {0};
+        if (backend->ops->load != NULL)
+            backend->ops->load(backend, i, &sent, &received);
+        struct ask_peer peer = {.rank = i,
+                                .awaits_ns = engine->meter.awaits_ns[i],
+                                .sent_bytes = sent.bytes,
+                                .received_bytes = received.bytes,
+                                .send_ns = sent.ns,
+                                .receive_ns = received.ns};
+        if (peer_weight(&peer) > 0)
+            peer_add(ret, &peer);
+    }
+}
+
+static void slow_read(const struct pace *pace, struct ask_status *ret)
+{
+    for (int32_t i = 0; pace->ranks != NULL && i < pace->size; i++) {
+        size_t used = strlen(ret->slow);
+        if (pace->ranks[i].told != PACE_FINE && used + 40 < sizeof ret->slow)
+            snprintf(ret->slow + used, sizeof ret->slow - used, "%s%d %s", used > 0 ? "," : "", i,
+                     pace_cause_name(pace->ranks[i].told));
+    }
+}
+
+static void measures_read(const struct engine *engine, struct ask_status *ret)
+{
+    const struct meter *m = &engine->meter;
+    ret->steps_ns = m->sums.step_ns > 0 ? m->sums.step_ns : 0;
+    ret->alone_ns = m->sums.alone_ns > 0 ? m->sums.alone_ns : 0;
+    for (int kind = 0; kind < HVD_KIND_COUNT; kind++)
+        ret->op_bytes += m->bytes[kind];
+    slow_read(&m->pace, ret);
+    peers_read(engine, ret);
+}
+
 void doing_read(struct engine *engine, int64_t now_ns, bool has_token, struct ask_status *ret)
 {
     const struct meter *m = &engine->meter;
@@ -114,5 +171,6 @@ void doing_read(struct engine *engine, int64_t now_ns, bool has_token, struct as
     ret->step_ns = m->last_step_ns > 0 ? m->last_step_ns : 0;
     if (ret->steps > 0 && now_ns > m->step_begin_ns)
         ret->since_ns = now_ns - m->step_begin_ns;
+    measures_read(engine, ret);
     sets_read(engine, now_ns, ret);
 }

@@ -97,6 +97,30 @@ static void awaits_write(struct json *json, const struct engine *engine)
     json_close(json);
 }
 
+/* What the links carry, apart from memory that ranks share. */
+static void links_write(struct json *json, const struct engine *engine)
+{
+    const struct backend *backend = engine->backend;
+    int32_t count = 0;
+    if (backend->ops->load == NULL || !json_open(json, "links", false))
+        return;
+    for (int32_t i = 0; i < engine->size && count < RANKS_MAX; i++) {
+        struct backend_load sent = {0}, received = {0};
+        backend->ops->load(backend, i, &sent, &received);
+        if (sent.bytes + received.bytes == 0 || !json_open(json, NULL, true))
+            continue;
+        json_int(json, "rank", i);
+        json_text(json, "transport", engine->options.routes[i]->ops->name);
+        json_uint(json, "sent_bytes", sent.bytes);
+        json_uint(json, "received_bytes", received.bytes);
+        json_seconds(json, "send_s", sent.ns);
+        json_seconds(json, "receive_s", received.ns);
+        json_close(json);
+        count++;
+    }
+    json_close(json);
+}
+
 static void rank_write(struct json *json, int32_t rank, const struct pace_rank *r)
 {
     uint64_t last = (r->count - 1) % PACE_HISTORY;
@@ -148,6 +172,7 @@ void metrics_write(const struct engine *engine, struct json *json)
     tunables_write(json, engine_tunables(engine));
     snapshot_transports(json, engine);
     awaits_write(json, engine);
+    links_write(json, engine);
     ranks_write(json, &m->pace);
     tensors_write(json, engine->sets[HVD_PROCESS_SET_GLOBAL]);
 }

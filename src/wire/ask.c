@@ -10,7 +10,7 @@
 #include "base/codec.h"
 #include "base/socket.h"
 
-#define STATUS_MAGIC 0x3173757461747368ull
+#define STATUS_MAGIC 0x3273757461747368ull
 #define END_MAGIC    0x31646e656b736168ull
 #define BACKLOG      16
 
@@ -25,6 +25,28 @@ static void text_get(struct reader *r, char *ret, size_t bytes)
     for (char *at = ret; !r->bad && *at != '\0'; at++)
         if ((unsigned char)*at < ' ' || *at == 0x7f)
             *at = ' ';
+}
+
+static void peer_put(struct writer *w, const struct ask_peer *peer)
+{
+    put_u32(w, (uint32_t)peer->rank);
+    put_u64(w, (uint64_t)peer->awaits_ns);
+    put_u64(w, peer->sent_bytes);
+    put_u64(w, peer->received_bytes);
+    put_u64(w, (uint64_t)peer->send_ns);
+    put_u64(w, (uint64_t)peer->receive_ns);
+}
+
+static bool peer_get(struct reader *r, int32_t size, struct ask_peer *ret)
+{
+    ret->rank = (int32_t)get_u32(r);
+    ret->awaits_ns = get_i64(r);
+    ret->sent_bytes = get_u64(r);
+    ret->received_bytes = get_u64(r);
+    ret->send_ns = get_i64(r);
+    ret->receive_ns = get_i64(r);
+    return ret->rank >= 0 && ret->rank < size && ret->awaits_ns >= 0 && ret->send_ns >= 0 &&
+           ret->receive_ns >= 0;
 }
 
 size_t ask_status_put(const struct ask_status *status, uint8_t *ret_bytes)
@@ -46,6 +68,13 @@ size_t ask_status_put(const struct ask_status *status, uint8_t *ret_bytes)
     put_text(&w, status->doing);
     put_u64(&w, (uint64_t)status->op_ns);
     put_text(&w, status->missing);
+    put_u64(&w, (uint64_t)status->steps_ns);
+    put_u64(&w, (uint64_t)status->alone_ns);
+    put_u64(&w, status->op_bytes);
+    put_text(&w, status->slow);
+    put_u32(&w, (uint32_t)status->peer_count);
+    for (int32_t i = 0; i < status->peer_count && i < ASK_PEERS_MAX; i++)
+        peer_put(&w, &status->peers[i]);
     return w.bad ? 0 : w.used;
 }
 
@@ -68,8 +97,17 @@ bool ask_status_get(const uint8_t *bytes, size_t n, struct ask_status *ret)
     text_get(&r, ret->doing, sizeof ret->doing);
     ret->op_ns = get_i64(&r);
     text_get(&r, ret->missing, sizeof ret->missing);
-    return reader_done(&r) && magic == STATUS_MAGIC && ret->rank >= 0 && ret->size > ret->rank &&
-           ret->busy_ns >= 0 && ret->step_ns >= 0 && ret->since_ns >= 0 && ret->op_ns >= 0;
+    ret->steps_ns = get_i64(&r);
+    ret->alone_ns = get_i64(&r);
+    ret->op_bytes = get_u64(&r);
+    text_get(&r, ret->slow, sizeof ret->slow);
+    ret->peer_count = (int32_t)get_u32(&r);
+    bool is_bounded = ret->peer_count >= 0 && ret->peer_count <= ASK_PEERS_MAX;
+    for (int32_t i = 0; is_bounded && i < ret->peer_count; i++)
+        is_bounded = peer_get(&r, ret->size, &ret->peers[i]);
+    return is_bounded && ret->steps_ns >= 0 && ret->alone_ns >= 0 && reader_done(&r) &&
+           magic == STATUS_MAGIC && ret->rank >= 0 && ret->size > ret->rank && ret->busy_ns >= 0 &&
+           ret->step_ns >= 0 && ret->since_ns >= 0 && ret->op_ns >= 0;
 }
 
 size_t ask_end_put(const struct ask_end *end, uint8_t *ret_bytes)

@@ -19,12 +19,21 @@
 
 #include "base/os.h"
 
-#define ASK_STATUS_MAX 2048u /* bytes of a record */
+#define ASK_STATUS_MAX 4096u /* bytes of a record */
 #define ASK_END_MAX    512u
+#define ASK_PEERS_MAX  32
 
 enum ask_kind {
     ASK_STATUS = 's',
     ASK_END = 'e' /* an ask_end record follows */
+};
+
+/* What a rank has exchanged with another one, and waited for it, since init. */
+struct ask_peer {
+    int32_t rank;
+    int64_t awaits_ns; /* for its data, in memory that both share */
+    uint64_t sent_bytes, received_bytes;
+    int64_t send_ns, receive_ns; /* with a transfer under way */
 };
 
 struct ask_status {
@@ -42,6 +51,12 @@ struct ask_status {
     char doing[24];   /* "moving", "announced" ...; "not submitted": other ranks wait for it here */
     int64_t op_ns;    /* for how long */
     char missing[96]; /* ranks that it waits for, "1,3"; "": not known */
+    /* Sums since init. */
+    int64_t steps_ns, alone_ns; /* of all complete steps; of that, without an op pending */
+    uint64_t op_bytes;          /* inputs of the ops that have run */
+    char slow[96]; /* rank 0: slow ranks and why, "2 late submit,5 late transfer"; "": none */
+    int32_t peer_count;
+    struct ask_peer peers[ASK_PEERS_MAX]; /* those with the longest waits and transfers */
 };
 
 /* How a rank ended, for the errors of the others. */

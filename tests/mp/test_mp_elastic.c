@@ -631,6 +631,10 @@ static void test_script_breaks_later(void **state)
     await_world(b, WORDS("0.0", "0.1", "0.2"));
     script_write(b, "what is this\n");
     await_log(b, "'what is this', which is neither HOST nor HOST:SLOTS");
+    script_write(b, "localhost:2\n");
+    await_world(b, WORDS("0.0", "0.1"));
+    write_file(b->script, "#!/bin/sh\nexit 3\n", 0700);
+    await_log(b, "Exit code: 3");
     bed_finish(b);
 }
 

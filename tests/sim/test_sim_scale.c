@@ -1,26 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_sim_scale.c - 512 ranks in one process agree on 200 tensors and reduce them: first unknown
- * to all ranks, then from the response cache. Prints the number of control messages. */
+ * to all ranks, then from the response cache. Prints the number of control messages.
+ *
+ * test_sim_scale N does the same with N ranks, for the table in docs/benchmarks.md. */
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "sim_world.h"
 
-#define RANKS     (HVD_TEST_QUICK ? 64 : 512)
 #define RANKS_MAX 512
 #define TENSORS   200
 #define ELEMENTS  4
 #define MS        1000000LL
 
+static int32_t ranks = HVD_TEST_QUICK ? 64 : RANKS_MAX;
+
 struct scale_step {
-    float *data; /* RANKS x TENSORS x ELEMENTS */
+    float *data; /* ranks x TENSORS x ELEMENTS */
     struct ticket *tickets[RANKS_MAX];
 };
 
@@ -52,13 +56,13 @@ static void submit_all(struct sim_world *world, struct scale_step *step, int32_t
 static void check_all(struct sim_world *world, struct scale_step *step)
 {
     float sum = 0;
-    for (int32_t r = 0; r < RANKS; r++)
+    for (int32_t r = 0; r < ranks; r++)
         sum += (float)(r % 4);
-    for (int32_t r = 0; r < RANKS; r++) {
+    for (int32_t r = 0; r < ranks; r++) {
         assert_int_equal(ticket_status(step->tickets[r]), HVD_OK);
         for (int i = 0; i < TENSORS * ELEMENTS; i++) {
             float got = step->data[(size_t)r * TENSORS * ELEMENTS + (size_t)i];
-            assert_true(got == sum + (float)(RANKS * (i / ELEMENTS)));
+            assert_true(got == sum + (float)(ranks * (i / ELEMENTS)));
         }
         ticket_release(sim_world_engine(world, r), step->tickets[r]);
     }
@@ -70,23 +74,23 @@ static double step_run(struct sim_world *world, struct scale_step *step, const c
     uint64_t before = sim_net_messages(sim_world_net(world)), most = 0;
     uint64_t sent[RANKS_MAX];
     int64_t start_ns = sim_world_now_ns(world), end_ns = start_ns;
-    for (int32_t r = 0; r < RANKS; r++) {
+    for (int32_t r = 0; r < ranks; r++) {
         sent[r] = engine_stats(sim_world_engine(world, r))->messages_sent;
         submit_all(world, step, r);
     }
-    for (int32_t r = 0; r < RANKS; r++)
+    for (int32_t r = 0; r < ranks; r++)
         while (ticket_status(step->tickets[r]) == HVD_IN_PROGRESS) {
             assert_true(sim_world_step(world, start_ns + 10000 * MS));
             end_ns = sim_world_now_ns(world);
         }
-    for (int32_t r = 0; r < RANKS; r++) {
+    for (int32_t r = 0; r < ranks; r++) {
         uint64_t own = engine_stats(sim_world_engine(world, r))->messages_sent - sent[r];
         most = own > most ? own : most;
     }
-    double mean = (double)(sim_net_messages(sim_world_net(world)) - before) / RANKS;
+    double mean = (double)(sim_net_messages(sim_world_net(world)) - before) / ranks;
     print_message("%d ranks, %d tensors, %s: %.2f messages per rank (most: %" PRIu64
                   "), %.2f virtual ms\n",
-                  RANKS, TENSORS, title, mean, most, (double)(end_ns - start_ns) / 1e6);
+                  ranks, TENSORS, title, mean, most, (double)(end_ns - start_ns) / 1e6);
     check_all(world, step);
     return mean;
 }
@@ -95,9 +99,9 @@ static void negotiate(int32_t hosts)
 {
     struct error error = {0};
     struct scale_step step = {.data =
-                                  test_calloc((size_t)RANKS * TENSORS * ELEMENTS, sizeof(float))};
+                                  test_calloc((size_t)ranks * TENSORS * ELEMENTS, sizeof(float))};
     struct sim_world_options options = {
-        .seed = 1, .ranks = RANKS, .hosts = hosts, .delay_min_ns = 10000, .delay_max_ns = 50000};
+        .seed = 1, .ranks = ranks, .hosts = hosts, .delay_min_ns = 10000, .delay_max_ns = 50000};
     struct sim_world *world = sim_world_create(os_host(), &options, &error);
     assert_non_null(world);
     step_run(world, &step, "unknown");
@@ -111,17 +115,20 @@ static void negotiate(int32_t hosts)
 static void test_one_rank_per_host(void **state)
 {
     (void)state;
-    negotiate(RANKS);
+    negotiate(ranks);
 }
 
 static void test_eight_ranks_per_host(void **state)
 {
     (void)state;
-    negotiate(RANKS / 8);
+    negotiate(ranks < 8 ? 1 : ranks / 8);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        ranks = atoi(argv[1]);
+    assert_in_range(ranks, 2, RANKS_MAX);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_rank_per_host),
         cmocka_unit_test(test_eight_ranks_per_host),

@@ -29,7 +29,13 @@ static const struct ask_status full = {.rank = 3,
                                        .op = "allreduce.grad\n",
                                        .doing = "announced",
                                        .op_ns = 14,
-                                       .missing = "1,2"};
+                                       .missing = "1,2",
+                                       .steps_ns = 15,
+                                       .alone_ns = 16,
+                                       .op_bytes = 17,
+                                       .slow = "2 late submit",
+                                       .peer_count = 2,
+                                       .peers = {{1, 18, 19, 20, 21, 22}, {69999, 1, 2, 3, 4, 5}}};
 
 static void status_round_trip(void **state)
 {
@@ -47,6 +53,10 @@ static void status_round_trip(void **state)
     assert_string_equal(out.op, "allreduce.grad ");
     assert_string_equal(out.doing, "announced");
     assert_string_equal(out.missing, "1,2");
+    assert_true(out.steps_ns == 15 && out.alone_ns == 16 && out.op_bytes == 17);
+    assert_string_equal(out.slow, "2 late submit");
+    assert_int_equal(out.peer_count, 2);
+    assert_memory_equal(out.peers, full.peers, 2 * sizeof *full.peers);
 }
 
 static void longest_status(void **state)
@@ -59,10 +69,34 @@ static void longest_status(void **state)
     memset(in.op, 'c', sizeof in.op - 1);
     memset(in.doing, 'd', sizeof in.doing - 1);
     memset(in.missing, '1', sizeof in.missing - 1);
+    memset(in.slow, '1', sizeof in.slow - 1);
+    in.peer_count = ASK_PEERS_MAX;
+    for (int i = 0; i < ASK_PEERS_MAX; i++)
+        in.peers[i] = (struct ask_peer){0, i, 1, 2, 3, 4};
     size_t n = ask_status_put(&in, bytes);
     assert_true(n > 0 && ask_status_get(bytes, n, &out));
     assert_string_equal(out.cause, in.cause);
     assert_string_equal(out.missing, in.missing);
+    assert_string_equal(out.slow, in.slow);
+    assert_true(out.peers[ASK_PEERS_MAX - 1].awaits_ns == ASK_PEERS_MAX - 1);
+}
+
+static void bad_peers(void **state)
+{
+    static const struct ask_peer bad[] = {{.rank = -1}, {.rank = 70000}, {.receive_ns = -1}};
+    uint8_t bytes[ASK_STATUS_MAX];
+    struct ask_status out;
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct ask_status in = full;
+        in.peers[1] = bad[i];
+        assert_false(ask_status_get(bytes, ask_status_put(&in, bytes), &out));
+    }
+    struct ask_status in = full;
+    in.peer_count = -1;
+    assert_false(ask_status_get(bytes, ask_status_put(&in, bytes), &out));
+    in.peer_count = ASK_PEERS_MAX + 1;
+    assert_false(ask_status_get(bytes, ask_status_put(&in, bytes), &out));
 }
 
 static void not_a_status(void **state)
@@ -127,9 +161,9 @@ static void sockets(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(status_round_trip),
-                                       cmocka_unit_test(longest_status),
-                                       cmocka_unit_test(not_a_status),
-                                       cmocka_unit_test(end_round_trip), cmocka_unit_test(sockets)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(status_round_trip), cmocka_unit_test(longest_status),
+        cmocka_unit_test(not_a_status),      cmocka_unit_test(bad_peers),
+        cmocka_unit_test(end_round_trip),    cmocka_unit_test(sockets)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

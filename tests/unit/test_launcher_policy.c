@@ -417,6 +417,46 @@ static void state_is_handed_over(void **state)
     assert_int_equal(b->policy.members[0], 2);
 }
 
+/* A host that is lost now and then, and works in between, is never given up. */
+static void host_comes_back(void **state)
+{
+    struct bed *b = *state;
+    bed_open(b, usual(2, 1));
+    list(b, "a", 1, "b", 1);
+    all_meet(b, 2);
+    for (uint32_t i = 0; i < 2 * POLICY_CRASH_MAX; i++) {
+        b->procs[policy_find(&b->policy, 1, i)].is_alive = false;
+        policy_host_down(&b->policy, 1, "the connection to its agent was lost");
+        ask(b, 0);
+        assert_int_equal(b->policy.member_count, 1);
+        policy_met(&b->policy);
+        turn_at(b, 9 * S); /* the longest pause before it is tried again is 8 s */
+        turn(b);
+        assert_int_equal(b->spawns, 3 + (int)i);
+        ask(b, policy_find(&b->policy, 1, i + 1));
+        ask(b, 0);
+        assert_int_equal(b->policy.member_count, 2);
+        policy_met(&b->policy);
+    }
+}
+
+/* The last members are to leave, and finish before anybody is there who could take over. */
+static void leavers_finish(void **state)
+{
+    struct bed *b = *state;
+    struct policy_options o = usual(2, 1);
+    o.is_fixed = false;
+    meet_on_a(b, o);
+    list(b, "b", 1, NULL, 0);
+    end(b, 0, 0, 0);
+    assert_false(b->policy.is_finishing);
+    end(b, 1, 0, 0);
+    assert_true(b->policy.is_finishing);
+    end(b, 2, 0, 0); /* the newcomer was told to exit */
+    assert_true(b->is_stopped);
+    assert_int_equal(b->policy.end_code, 0);
+}
+
 static void cooldown_applies(void **state)
 {
     struct bed *b = *state;
@@ -665,6 +705,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(late_spare_takes_over, setup, teardown),
         cmocka_unit_test_setup_teardown(hosts_leave, setup, teardown),
         cmocka_unit_test_setup_teardown(state_is_handed_over, setup, teardown),
+        cmocka_unit_test_setup_teardown(host_comes_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(leavers_finish, setup, teardown),
         cmocka_unit_test_setup_teardown(cooldown_applies, setup, teardown),
         cmocka_unit_test_setup_teardown(crash_loop_ends, setup, teardown),
         cmocka_unit_test_setup_teardown(kills_never_end_it, setup, teardown),

@@ -303,7 +303,7 @@ static struct world *world_open(int32_t size, uint64_t seed, const struct world_
         world_share(w, &config, options->host);
     for (int32_t i = 0; i < size; i++) {
         struct error error = {0};
-        struct native_routes routes = {w->routes[i], size, i, w->shm[i]};
+        struct native_routes routes = {w->routes[i], size, i, w->shm[i], NULL};
         struct group group = {.set_id = options->set_id,
                               .size = size,
                               .self = i,
@@ -1378,7 +1378,7 @@ static hvd_status_t begin_alone(struct world *w, const struct os *os, const stru
 {
     static const int32_t ranks[] = {0, 1};
     struct config config = {.local_size = -1};
-    struct native_routes routes = {w->routes[0], 2, 0, NULL};
+    struct native_routes routes = {w->routes[0], 2, 0, NULL, NULL};
     struct group group = {.size = 2,
                           .ranks = ranks,
                           .topology = {.size = 2, .host_count = 2, .host = ranks, .channels = 1}};

@@ -133,6 +133,31 @@ class Arrays(Handles):
             raise
         return [results[0] for results in self.wait_for(handles)]
 
+    def in_groups(
+        self,
+        kind: int,
+        arrays: Sequence[Any],
+        groups: Sequence[tuple[str | None, list[int]]],
+        op: int,
+        scales: tuple[float, float],
+        process_set_id: int,
+    ) -> list[np.ndarray]:
+        """allreduce of several groups at once, [(name, indices of its arrays)]: new arrays."""
+        inputs = [dense(array) for array in arrays]
+        outputs = [np.empty_like(array) for array in inputs]
+        handles: list[int] = []
+        try:
+            for name, which in groups:
+                pair = [inputs[i] for i in which], [outputs[i] for i in which]
+                handles.append(
+                    self.start_same_shape(kind, *pair, name, op, scales, 0, process_set_id)
+                )
+        except BaseException:
+            self.abandon(handles)
+            raise
+        self.wait_for(handles)
+        return outputs
+
     def start_by_rows(
         self,
         kind: int,

@@ -131,6 +131,12 @@ def _samples(measured: dict) -> list[tuple[str, str, str, dict[str, str], float]
         add("transport_bytes_total", "counter", "Moved.", row["bytes"], transport=row["name"])
     for row in measured.get("awaits", []):
         add("awaits_seconds_total", "counter", "Waited for a rank.", row["s"], peer=row["rank"])
+    for row in measured.get("links", []):
+        link = {"peer": row["rank"], "transport": row["transport"]}
+        for way, doing in (("sent", "send"), ("received", "receive")):
+            add("link_bytes_total", "counter", "Moved.", row[f"{way}_bytes"], way=way, **link)
+            seconds = row[f"{doing}_s"]
+            add("link_seconds_total", "counter", "Busy.", seconds, way=way, **link)
     for row in measured.get("ranks", []):
         is_slow = row["slow"] != "none"
         add("slow", "gauge", "1: the rank is slow.", is_slow, peer=row["rank"], cause=row["slow"])

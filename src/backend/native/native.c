@@ -166,10 +166,27 @@ static const char *native_activity(const struct backend_group *g, hvd_kind_t kin
     return "";
 }
 
+static void way_add(const struct native_way *way, int64_t now_ns, struct backend_load *ret)
+{
+    ret->bytes += way->load.bytes;
+    ret->ns += way->load.ns + (way->active > 0 ? now_ns - way->since_ns : 0);
+}
+
+static void native_load(const struct backend *b, int32_t rank, struct backend_load *ret_sent,
+                        struct backend_load *ret_received)
+{
+    const struct native_link *link = &((const struct native *)b)->routes.links[rank];
+    int64_t now_ns = os_now_ns(b->os);
+    way_add(&link->sent, now_ns, ret_sent);
+    way_add(&link->received, now_ns, ret_received);
+}
+
 static void native_destroy(struct backend *b)
 {
-    if (b != NULL)
-        os_free(b->os, b);
+    if (b == NULL)
+        return;
+    os_free(b->os, ((struct native *)b)->routes.links);
+    os_free(b->os, b);
 }
 
 static const struct backend_ops native_ops = {.version = BACKEND_VERSION,
@@ -182,6 +199,7 @@ static const struct backend_ops native_ops = {.version = BACKEND_VERSION,
                                               .reset = native_reset,
                                               .activity = native_activity,
                                               .awaits = native_awaits,
+                                              .load = native_load,
                                               .destroy = native_destroy};
 
 hvd_status_t native_create(const struct os *os, const struct config *config,
@@ -189,11 +207,16 @@ hvd_status_t native_create(const struct os *os, const struct config *config,
                            struct error *error)
 {
     struct native *native = os_alloc(os, sizeof *native);
-    if (native == NULL)
+    struct native_link *links = os_alloc(os, (size_t)routes->world_size * sizeof *links);
+    if (native == NULL || links == NULL) {
+        os_free(os, native);
+        os_free(os, links);
         return error_set(error, HVD_ERR_NO_MEMORY, "Out of memory.");
+    }
     native->base = (struct backend){.ops = &native_ops, .os = os};
     native->config = config;
     native->routes = *routes;
+    native->routes.links = links;
     *ret = &native->base;
     return HVD_OK;
 }

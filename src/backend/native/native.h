@@ -12,6 +12,17 @@ struct shm;
 
 extern const struct backend_row native_row;
 
+/* One direction of the transfers with one rank; measured by net_exec.c. */
+struct native_way {
+    struct backend_load load; /* without the time since `since_ns` */
+    uint32_t active;          /* transfers under way */
+    int64_t since_ns;         /* when the first of them began */
+};
+
+struct native_link {
+    struct native_way sent, received;
+};
+
 /* How to reach each world rank. routes[r] is the transport for rank r (NULL for oneself). `shm` may
  * be NULL (simulation, TCP only). */
 struct native_routes {
@@ -19,6 +30,7 @@ struct native_routes {
     int32_t world_size;
     int32_t self_rank;
     struct shm *shm;
+    struct native_link *links; /* by world rank; NULL: nothing is measured */
 };
 
 hvd_status_t native_create(const struct os *os, const struct config *config,

@@ -113,6 +113,27 @@ hvd_status_t net_exec_start(struct net_coll *n, const struct schedule *schedule,
     return status;
 }
 
+/* ---- what each link carries ---- */
+
+static struct native_way *way_of(struct net_coll *n, const struct net_flight *f)
+{
+    struct native_link *link = n->routes.links != NULL ? &n->routes.links[f->peer] : NULL;
+    return link == NULL ? NULL : f->is_send ? &link->sent : &link->received;
+}
+
+/* The clock is read only when a link becomes busy, and when it becomes idle. */
+static void way_begin(struct net_coll *n, struct native_way *way)
+{
+    if (way != NULL && way->active++ == 0)
+        way->since_ns = os_now_ns(n->os);
+}
+
+static void way_end(struct net_coll *n, struct native_way *way)
+{
+    if (way != NULL && --way->active == 0)
+        way->load.ns += os_now_ns(n->os) - way->since_ns;
+}
+
 /* ---- flights ---- */
 
 static size_t segment_bytes(const struct net_flight *f, uint64_t index)
@@ -136,7 +157,8 @@ static hvd_status_t transfer_failed(const struct net_flight *f, hvd_status_t sta
                      hvd_status_name(status));
 }
 
-static hvd_status_t flight_post(struct net_flight *f, bool *ret_moved, struct error *error)
+static hvd_status_t flight_post(struct net_coll *n, struct net_flight *f, bool *ret_moved,
+                                struct error *error)
 {
     while (f->posted < f->segment_count && f->posted - f->done < NET_WINDOW) {
         struct transport *t = f->transport;
@@ -150,7 +172,8 @@ static hvd_status_t flight_post(struct net_flight *f, bool *ret_moved, struct er
                                   : t->ops->bulk_recv(t, f->peer, f->stream, place, bytes, req);
         if (status < 0)
             return transfer_failed(f, status, error);
-        f->posted++;
+        if (f->posted++ == 0)
+            way_begin(n, way_of(n, f));
         *ret_moved = true;
     }
     return HVD_OK;
@@ -172,8 +195,17 @@ static void segment_reduce(const struct net_exec *x, const struct net_flight *f)
                 segment_bytes(f, f->done) / x->element_bytes);
 }
 
+static void segment_done(struct net_coll *n, struct net_flight *f)
+{
+    struct native_way *way = way_of(n, f);
+    if (way != NULL)
+        way->load.bytes += segment_bytes(f, f->done);
+    if (++f->done == f->segment_count)
+        way_end(n, way);
+}
+
 /* Handles completed transfers, in order. */
-static hvd_status_t flight_collect(const struct net_exec *x, struct net_flight *f, bool *ret_moved,
+static hvd_status_t flight_collect(struct net_coll *n, struct net_flight *f, bool *ret_moved,
                                    struct error *error)
 {
     while (f->done < f->posted) {
@@ -187,9 +219,9 @@ static hvd_status_t flight_collect(const struct net_exec *x, struct net_flight *
         if (f->is_reduce) {
             if (f->twin != NULL && f->twin->done <= f->done)
                 return HVD_OK;
-            segment_reduce(x, f);
+            segment_reduce(&n->exec, f);
         }
-        f->done++;
+        segment_done(n, f);
         *ret_moved = true;
     }
     return HVD_OK;
@@ -273,9 +305,9 @@ static hvd_status_t channel_progress(struct net_coll *n, struct net_channel *c, 
         bool is_pending = false;
         for (int32_t i = 0; i < c->flight_count; i++) {
             struct net_flight *f = &x->flights[c->flight_first + i];
-            hvd_status_t status = flight_collect(x, f, ret_moved, error);
+            hvd_status_t status = flight_collect(n, f, ret_moved, error);
             if (status == HVD_OK)
-                status = flight_post(f, ret_moved, error);
+                status = flight_post(n, f, ret_moved, error);
             if (status != HVD_OK)
                 return status;
             is_pending |= f->done < f->segment_count;
@@ -351,6 +383,8 @@ void net_exec_cancel(struct net_coll *n)
     for (int32_t c = 0; c < NET_CHANNELS; c++) {
         for (int32_t i = 0; i < x->channels[c].flight_count; i++) {
             struct net_flight *f = &x->flights[x->channels[c].flight_first + i];
+            if (f->posted > 0 && f->done < f->segment_count)
+                way_end(n, way_of(n, f));
             for (uint64_t k = f->done; k < f->posted; k++)
                 if (f->reqs[k % NET_WINDOW].status == HVD_IN_PROGRESS)
                     f->transport->ops->bulk_cancel(f->transport, &f->reqs[k % NET_WINDOW]);

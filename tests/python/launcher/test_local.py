@@ -54,6 +54,7 @@ def test_environment_of_a_local_rank(run):
     assert env["odd.name"] == "y"
     assert env["HOROVOD_RANK"] == "0"
     assert env["PYTHONUNBUFFERED"] == "1"
+    assert env["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
     assert env["HOROVOD_CONTROLLER"] == env["HOROVOD_CPU_OPERATIONS"] == "gloo"
     assert env["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "127.0.0.1"
     assert int(env["HOROVOD_GLOO_RENDEZVOUS_PORT"]) > 0
@@ -62,6 +63,12 @@ def test_environment_of_a_local_rank(run):
     assert "HOROVOD_KEY" not in env
     assert env["HOROVOD_KEY_FILE"] != "/nosuch" and not Path(env["HOROVOD_KEY_FILE"]).exists()
     assert "HOROVOD_GLOO_IFACE" not in env
+
+
+@pytest.mark.parametrize("value", ["", "glibc.malloc.check=0"])
+def test_tunables_of_the_user_stay(run, value):
+    result = run("-np", 1, "env", env={"GLIBC_TUNABLES": value})
+    assert f"GLIBC_TUNABLES={value}" in by_rank(result.stdout)[0]
 
 
 def test_big_environment(run):

@@ -46,6 +46,27 @@ def test_counts(run_script, ranks):
     assert result.returncode == 0, result.stdout[-4000:]
 
 
+LINKS = """
+import numpy as np, horovod.numpy as hvd
+hvd.init()
+for step in range(10):
+    hvd.allreduce(np.ones(1 << 18, np.float32), name="a")
+assert hvd.metrics()["awaits"] == []
+links = {link["rank"]: link for link in hvd.metrics()["links"]}
+assert len(links) == 1 and links[1 - hvd.rank()]["transport"] == "tcp", links
+for link in links.values():
+    for way, busy in (("sent", "send"), ("received", "receive")):
+        assert link[f"{way}_bytes"] == 10 << 20, link  # a ring of two sends each half twice
+        assert 0 < link[f"{busy}_s"] < 100, link
+hvd.shutdown()
+"""
+
+
+def test_links(run_script):
+    result = run_script(LINKS, 2, env={"HOROVOD_SHM_DISABLE": "1"}, deadline_s=120)
+    assert result.returncode == 0, result.stdout[-4000:]
+
+
 def test_slow_rank_is_named(run_script):
     result = run_script(SLOW, 3, deadline_s=120)
     assert result.returncode == 0, result.stdout[-4000:]
@@ -134,3 +155,25 @@ def test_advice():
 def test_text_is_escaped():
     text = metrics.prometheus_text({"rank": 0, "transports": [{"name": 'a"b\\', "bytes": 1}]})
     assert 'transport="a\\"b\\\\"} 1' in text
+
+
+NO_WRITER = """
+import sys
+import horovod.numpy as hvd
+sys.modules.update(dict.fromkeys(("torch", "tensorboardX", "tensorflow")))  # are not there
+from horovod.tensorboard import MetricsWriter
+for text in ("call hvd.init() before", "pip install tensorboardX"):
+    try:
+        MetricsWriter("logs")
+    except (ImportError, ValueError) as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError(text)
+    hvd.init()
+hvd.shutdown()
+"""
+
+
+def test_tensorboard_is_not_there(run_script):
+    result = run_script(NO_WRITER, 1, deadline_s=120)
+    assert result.returncode == 0, result.stdout[-4000:]
