@@ -6,12 +6,14 @@
     python bench/jax_step.py --what ops --max-bytes 1048576
     python bench/jax_step.py --json out.json
 
-Both sides run the same compiled function on the same data, one after the other in one run, with the
-same number of threads. Results are checked before anything is timed. "ratio" is gloo's time divided
-by ours: above 1 ours is quicker.
+Both sides run the same compiled function on the same data with the same number of threads, by
+turns: each turn starts a job of ours and one of theirs. Results are checked before anything is
+timed. The figures are medians over the turns; "ratio" is gloo's time divided by ours within a turn:
+above 1 ours is quicker.
 
   ops    allreduce (sum) inside jit, 8 bytes to 64 MiB
-  step   gradients of a network of three layers, averaged, and plain SGD
+  step   gradients of a network of WIDTHS, averaged, and plain SGD, with donated parameters
+  alone  the same step without communication, on all ranks side by side: the bound
 """
 
 import argparse
@@ -25,7 +27,7 @@ import sys
 import time
 from pathlib import Path
 
-WIDTHS = (256, 1024, 1024, 10)
+WIDTHS = (256, *[1024] * 25, 10)  # 25.4 million parameters
 BATCH = 32
 
 
@@ -34,6 +36,7 @@ def parse_arguments():
     parser.add_argument("--what", default="ops,step")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=20, help="timed calls of each kind")
+    parser.add_argument("--turns", type=int, default=3, help="jobs of each side")
     parser.add_argument("--max-bytes", type=int, default=64 << 20)
     parser.add_argument("--json", help="file to write the figures to")
     parser.add_argument("--worker", choices=["horovod", "gloo"], help=argparse.SUPPRESS)
@@ -52,7 +55,7 @@ class Horovod:
         hvd.init()
         self.hvd, self.rank, self.size = hvd, hvd.rank(), hvd.size()
 
-    def compile(self, function):
+    def compile(self, function, donate=()):
         """function(reduce, *arrays), compiled; reduce(tree, is_mean) is the collective."""
         import jax
 
@@ -61,7 +64,7 @@ class Horovod:
         def reduce(tree, is_mean):
             return self.hvd.allreduce(tree, op=op[is_mean])
 
-        return jax.jit(lambda *arrays: function(reduce, *arrays))
+        return jax.jit(lambda *arrays: function(reduce, *arrays), donate_argnums=donate)
 
     def share(self, array):
         return array
@@ -82,7 +85,7 @@ class Gloo:
         self.mesh = jax.make_mesh((self.size,), ("ranks",), devices=jax.devices())
         self.spec = jax.sharding.PartitionSpec("ranks")
 
-    def compile(self, function):
+    def compile(self, function, donate=()):
         import jax
 
         def reduce(tree, is_mean):
@@ -96,7 +99,7 @@ class Gloo:
         if shard_map is None:
             from jax.experimental.shard_map import shard_map
         specs = {"mesh": self.mesh, "in_specs": self.spec, "out_specs": self.spec}
-        return jax.jit(shard_map(on_one, **specs))
+        return jax.jit(shard_map(on_one, **specs), donate_argnums=donate)
 
     def share(self, array):
         import jax
@@ -114,7 +117,7 @@ class Gloo:
 def median_of(call, rounds):
     import jax
 
-    for _ in range(3):
+    for _ in range(10):
         jax.block_until_ready(call())
     times = []
     for _ in range(rounds):
@@ -135,9 +138,16 @@ def time_ops(side, arguments, figures):
         array = side.share(jnp.full(nbytes // 4, float(side.rank + 1), jnp.float32))
         result = np.asarray(side.local(reduce(array)))
         assert np.all(result == sum(range(1, side.size + 1))), "a wrong sum"
-        rounds = max(5, min(arguments.rounds, (256 << 20) // nbytes))
-        figures[f"allreduce {nbytes} B"] = median_of(lambda a=array: reduce(a), rounds)
-        nbytes *= 8
+        rounds = max(arguments.rounds, min(300, (64 << 20) // nbytes))
+        figures[f"allreduce {size_text(nbytes)}"] = median_of(lambda a=array: reduce(a), rounds)
+        nbytes *= 4 if nbytes < 32 else 2 if nbytes < 64 else 4
+
+
+def size_text(nbytes):
+    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if nbytes >= factor:
+            return f"{nbytes // factor} {unit}"
+    return f"{nbytes} B"
 
 
 def make_step():
@@ -163,20 +173,31 @@ def time_step(side, arguments, figures):
     import jax.numpy as jnp
     import numpy as np
 
-    random = np.random.RandomState(0)
-    shapes = zip(WIDTHS, WIDTHS[1:], strict=False)
-    params = [jnp.asarray(random.normal(0, 0.05, s), jnp.float32) for s in shapes]
+    def start():
+        random = np.random.RandomState(0)
+        shapes = zip(WIDTHS, WIDTHS[1:], strict=False)
+        return [jnp.asarray(random.normal(0, 0.05, s), jnp.float32) for s in shapes]
+
     random = np.random.RandomState(side.rank + 1)
     x = jnp.asarray(random.rand(BATCH, WIDTHS[0]), jnp.float32)
     y = jnp.asarray(random.rand(BATCH, WIDTHS[-1]), jnp.float32)
-    params, x, y = jax.tree_util.tree_map(side.share, (params, x, y))
-    step = side.compile(make_step())
-    losses = []
-    for _ in range(3):
-        params, loss = step(params, x, y)
-        losses.append(float(np.asarray(side.local(loss))))
-    figures["losses"] = losses
-    figures["step"] = median_of(lambda: step(params, x, y), arguments.rounds)
+    shared = jax.tree_util.tree_map(side.share, (start(), x, y))
+    step = loop(side.compile(make_step(), donate=(0,)), *shared)
+    figures["losses"] = [float(np.asarray(side.local(step()))) for _ in range(3)]
+    figures["step"] = median_of(step, arguments.rounds)
+    alone = jax.jit(lambda *a: make_step()(lambda tree, is_mean: tree, *a), donate_argnums=(0,))
+    figures["alone"] = median_of(loop(alone, start(), x, y), arguments.rounds)
+
+
+def loop(function, params, x, y):
+    """A call that trains one step and gives the loss."""
+    state = [params]
+
+    def step():
+        state[0], loss = function(state[0], x, y)
+        return loss
+
+    return step
 
 
 def worker(arguments):
@@ -248,25 +269,43 @@ def main():
     if arguments.worker:
         worker(arguments)
         return 0
+    turns = []
+    for _ in range(arguments.turns):
+        found = run_turn(arguments)
+        if found is None:
+            return 1
+        turns.append(found)
+    print(f"{'what':20}{'horovod us':>14}{'gloo us':>14}{'ratio':>8}")
+    for name in turns[0]["horovod"]:
+        print(line_of(name, [(t["horovod"][name], t["gloo"][name]) for t in turns]))
+    if "step" in turns[0]["horovod"]:
+        share = statistics.median(t["horovod"]["alone"] / t["horovod"]["step"] for t in turns)
+        print(f"our step runs at {share:.0%} of the speed of the ranks side by side")
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(turns, indent=1), encoding="utf-8")
+    return 0
+
+
+def run_turn(arguments):
+    """One job of each side: {side: {what: seconds}}, or None if something is wrong."""
     found = {}
     for side, run in (("horovod", run_horovod), ("gloo", run_gloo)):
         code, output = run(command_of(side, arguments), arguments.ranks)
         found[side] = figures_of(output)
         if code != 0 or found[side] is None:
             print(f"{side} does not run ({code}):\n{output[-3000:]}", file=sys.stderr)
-            return 1
-    ours, theirs = found["horovod"], found["gloo"]
-    losses = ours.pop("losses", []), theirs.pop("losses", [])
+            return None
+    losses = [found[side].pop("losses", []) for side in found]
     if any(abs(a - b) > 1e-4 * abs(b) for a, b in zip(*losses, strict=True)):
         print(f"the two sides compute different losses: {losses}", file=sys.stderr)
-        return 1
-    print(f"{'what':24}{'horovod us':>14}{'gloo us':>14}{'ratio':>8}")
-    for name, seconds in ours.items():
-        other = theirs[name]
-        print(f"{name:24}{1e6 * seconds:14.1f}{1e6 * other:14.1f}{other / seconds:8.2f}")
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(found, indent=1), encoding="utf-8")
-    return 0
+        return None
+    return found
+
+
+def line_of(name, pairs):
+    ours, theirs = (1e6 * statistics.median(side) for side in zip(*pairs, strict=True))
+    ratio = statistics.median(b / a for a, b in pairs)
+    return f"{name:20}{ours:14.1f}{theirs:14.1f}{ratio:8.2f}"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from horovod.common.array_compression import Compression
 from horovod.common.names import Average, global_process_set
 from horovod.common.process_sets import ProcessSet
 from horovod.common.reduction import Reduction, chunks_of
-from horovod.jax.mpi_ops import grouped_allreduce
+from horovod.jax.mpi_ops import allreduce, grouped_allreduce
 
 
 class _Transformation(NamedTuple):
@@ -26,9 +26,9 @@ def _reduce_tree(tree: Any, how: Reduction) -> Any:
     leaves, form = jax.tree_util.tree_flatten(tree)
     results = list(leaves)
     prescale, postscale = how.scale_factors()
-    groups = 1 if how.groups is None else how.groups
-    for number, chunk in enumerate(chunks_of(results, None, groups, id)):
-        reduced = grouped_allreduce(
+    reduce = allreduce if how.groups is None else grouped_allreduce
+    for number, chunk in enumerate(chunks_of(results, None, how.groups or 1, id)):
+        reduced = reduce(
             [results[index] for index in chunk],
             name=f"{how.name}.{number}",
             compression=how.compression,
@@ -82,9 +82,9 @@ def DistributedOptimizer(  # noqa: N802
     """An Optax transformation that reduces the gradients over the ranks, then runs `optimizer`.
 
     It can stand wherever one of Optax can: in optax.chain(), inside optax.MultiSteps(), inside jit.
-    All gradients travel as one group; num_groups makes more of them, which may travel while others
-    are still computed. If the gradients were reduced before, by hvd.grad() say, use the optimizer
-    as it is.
+    Large gradients travel alone, while others are still computed, and small ones together;
+    num_groups makes so many groups of all of them. If the gradients were reduced before, by
+    hvd.grad() say, use the optimizer as it is.
     """
     how = _reduction(
         name or "DistributedOptimizer",

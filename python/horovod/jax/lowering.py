@@ -24,7 +24,7 @@ from jax.interpreters import mlir
 
 from horovod.common.library import native
 from horovod.jax import library
-from horovod.jax.primitive import SAME_SHAPE, AutoName, collective_p
+from horovod.jax.primitive import SAME_SHAPE, AutoName, collective_p, together
 
 _LINK = jax.core.ShapedArray((1,), np.dtype("int32"))
 
@@ -154,12 +154,10 @@ def _attributes(call, name):
     return attributes
 
 
-def _lower(ctx, *operands, call):
-    _refuse_several_devices(ctx)
-    _state["lowered"] += 1
-    program = _program_of(ctx)
-    avals_in, avals_out = list(ctx.avals_in), list(ctx.avals_out)
-    given = list(operands)
+def _custom_call(ctx, operands, avals_in, avals_out, call, name):
+    """One call of the handler."""
+    count = len(avals_out)
+    given, avals_in, avals_out = list(operands), list(avals_in), list(avals_out)
     if library.IS_BLOCKING:
         given.append(_last_link())
         avals_in.append(_LINK)
@@ -171,11 +169,24 @@ def _lower(ctx, *operands, call):
         has_side_effect=call.is_kept or call.kind in (native.BARRIER, native.JOIN),
         operand_output_aliases={i: i for i in range(len(operands))} if is_in_place else None,
     )
-    attributes = _attributes(call, program.number(call.name))
-    results = list(rule(ctx.replace(avals_in=avals_in, avals_out=avals_out), *given, **attributes))
-    if library.IS_BLOCKING:
-        results.pop()  # the link
-    return results[: len(ctx.avals_out)]
+    inner = ctx.replace(avals_in=avals_in, avals_out=avals_out)
+    return list(rule(inner, *given, **_attributes(call, name)))[:count]
+
+
+def _lower(ctx, *operands, call):
+    _refuse_several_devices(ctx)
+    _state["lowered"] += 1
+    name = _program_of(ctx).number(call.name)
+    groups = together(ctx.avals_in, call)
+    if len(groups) == 1:
+        return _custom_call(ctx, operands, ctx.avals_in, ctx.avals_out, call, name)
+    results = [None] * len(operands)
+    for suffix, which in groups:
+        parts = ([values[i] for i in which] for values in (operands, ctx.avals_in, ctx.avals_out))
+        reduced = _custom_call(ctx, *parts, call, name + suffix)
+        for i, result in zip(which, reduced, strict=True):
+            results[i] = result
+    return results
 
 
 def _refuse_platform(ctx, *operands, call):

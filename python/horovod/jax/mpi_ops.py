@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collective operations on arrays and pytrees of arrays, eager and inside jit, grad, vmap, scan.
 
-The arrays of a pytree travel as one group. A name must mean the same call on all ranks; a call
-without one has that of its place in the source (inside a program) or is numbered (outside).
+The arrays of a pytree travel as one group; allreduce() lets large ones travel alone. A name must
+mean the same call on all ranks; a call without one has that of its place in the source (inside a
+program) or is numbered (outside).
 """
 
 from collections.abc import Callable, Sequence
@@ -87,14 +88,15 @@ def _members(process_set: ProcessSet) -> dict[str, Any]:
 # ---- reductions ----
 
 
-def _reduce(tree, kind, name, compression, op, prescale, postscale, process_set):
+def _reduce(tree, kind, name, compression, op, prescale, postscale, process_set, is_split=False):
     def reduce(leaves):
         pairs = [compression.compress(leaf) for leaf in leaves]
         arrays = [_array(array) for array, _ in pairs]
         _check_reduced(arrays, title)
         if kind == native.REDUCESCATTER:
             _check_rows(arrays, title)
-        call = Call(kind, full_name, op, float(prescale), float(postscale), **members)
+        scales = (float(prescale), float(postscale))
+        call = Call(kind, full_name, op, *scales, is_split=is_split, **members)
         results = run(arrays, call)
         contexts = [context for _, context in pairs]
         return [
@@ -121,7 +123,7 @@ def allreduce(
     """The arrays of a pytree, each averaged (or reduced by `op`) over the ranks."""
     op = handle_average_backwards_compatibility(op, average)
     factors = (prescale_factor, postscale_factor)
-    return _reduce(tensor, native.ALLREDUCE, name, compression, op, *factors, process_set)
+    return _reduce(tensor, native.ALLREDUCE, name, compression, op, *factors, process_set, True)
 
 
 def grouped_allreduce(

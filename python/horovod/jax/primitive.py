@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one primitive behind all collectives: what JAX must know to run, differentiate and batch it.
 
-A call has any number of arrays, which travel as one group, and a Call that says what to do with
-them. Arrays that have values go to eager.py; inside a program lowering.py makes a custom call.
+A call has any number of arrays, which travel as one group or as several (together()), and a Call
+that says what to do with them. Arrays that have values go to eager.py; inside a program lowering.py
+makes custom calls.
 
 The gradient is that of the sum of all ranks' losses, as for jax.lax.psum and its sisters: each rule
 below is the transpose of the map from all ranks' inputs to all ranks' outputs.
@@ -12,6 +13,7 @@ Start reading at `run`.
 import itertools
 import os
 import sys
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -40,6 +42,7 @@ KINDS = {
 }
 SAME_SHAPE = (native.ALLREDUCE, native.BROADCAST, native.BARRIER)
 _serials = itertools.count()
+_ALONE_BYTES = 1 << 20
 
 
 class AutoName(NamedTuple):
@@ -70,6 +73,7 @@ class Call(NamedTuple):
     splits: tuple[int, ...] | None = None  # alltoall; None: equal parts
     received: tuple[int, ...] | None = None
     is_kept: bool = False  # also if its result is not used
+    is_split: bool = False  # allreduce: large arrays travel alone
 
 
 # ---- names ----
@@ -98,6 +102,24 @@ def _renamed(call, suffix):
     if isinstance(call.name, AutoName):
         return call._replace(name=AutoName(call.name.site + suffix, next(_serials)))
     return call._replace(name=call.name + suffix)
+
+
+# ---- groups ----
+
+
+def together(arrays: Sequence, call: Call) -> list[tuple[str, list[int]]]:
+    """Which arrays travel together: [(what follows the name of the call, their indices)].
+
+    In a program a large array that travels alone leaves as soon as it is computed, and its memory
+    is used again before the last one is there. All ranks must find the same groups: only sizes
+    count.
+    """
+    every = list(range(len(arrays)))
+    if not call.is_split or len(every) == 1:
+        return [("", every)]
+    large = [i for i in every if arrays[i].size * arrays[i].dtype.itemsize >= _ALONE_BYTES]
+    small = [i for i in every if i not in large]
+    return [("", small)] * bool(small) + [(f".{i}", [i]) for i in large]
 
 
 # ---- run ----
@@ -139,7 +161,8 @@ def _impl(*arrays, call):
         eager.barrier(call.set_id)
         return list(arrays)
     if call.kind in SAME_SHAPE:
-        return eager.same_shape(arrays, name, call.kind, call.op, scales, call.root, call.set_id)
+        groups = [(name and name + suffix, which) for suffix, which in together(arrays, call)]
+        return eager.same_shape(arrays, groups, call.kind, call.op, scales, call.root, call.set_id)
     results, _ = eager.by_rows(arrays, name, call.kind, call.op, scales, call.splits, call.set_id)
     if call.rows is not None or call.received is not None:
         _check_rows(results, [_shape_of(array.shape, i, call) for i, array in enumerate(arrays)])

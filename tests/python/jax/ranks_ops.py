@@ -109,6 +109,22 @@ def test_trees_and_other_arrays():
     assert hvd.allreduce({}) == {}
 
 
+def test_large_arrays_of_a_tree():
+    """They travel alone, on a rank that compiles and on one that does not."""
+    tree = {"a": values("float32", RANK), "b": jnp.full((512, 1024), RANK + 1.0, jnp.float32)}
+    tree["c"] = [values("int32", RANK), jnp.full(1 << 20, RANK, jnp.int8)]
+
+    def reduce(tree):
+        return hvd.allreduce(tree, op=hvd.Sum, name="large")
+
+    for function in (reduce, jax.jit(reduce), reduce if RANK % 2 else jax.jit(reduce)):
+        total = function(tree)
+        assert equal(total["a"], sum(values("float32", r) for r in RANKS))
+        assert equal(total["b"], jnp.full((512, 1024), sum(r + 1.0 for r in RANKS)))
+        assert equal(total["c"][0], sum(values("int32", r) for r in RANKS))
+        assert equal(total["c"][1], jnp.full(1 << 20, sum(RANKS)))
+
+
 def test_grouped_allreduce():
     def reduce(*arrays):
         return hvd.grouped_allreduce(list(arrays), op=hvd.Sum)
