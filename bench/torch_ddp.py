@@ -11,6 +11,9 @@ best one counts. A turn runs all copies one after the other in random order, the
 within the turn, and medians are shown. Before that, both backends train the same steps and the
 parameters are compared; sums are checked in every turn.
 
+Two bounds are timed in the same turns: "alone" is the step without DDP on all ranks side by side,
+"silent" the step with DDP, which copies its gradients to buckets and back, but sends nothing.
+
 --between runs one rank in each of two network namespaces (bench/between.sh); it needs root, ip and
 tc.
 """
@@ -33,6 +36,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 BACKENDS = ("horovod", "gloo")
+BOUNDS = ("alone", "silent")
 CHECK_STEPS = 3
 FSDP_BLOCK = 10  # layers that FSDP2 gathers together, as the blocks of a transformer
 OPS = {"8B": (8, 400), "64MiB": (64 << 20, 3)}  # bytes, repetitions in a turn
@@ -85,7 +89,18 @@ def make_ddp(name, groups, repetitions):
             steps[backend, f"{megabytes} MB"] = runner(model, loss_of, sgd(model))
             models.append(model.module)
     train_and_check(steps, models)
+    alone = copy.deepcopy(base)
+    steps["alone", ""] = runner(alone, loss_of, sgd(alone))
+    silent = DistributedDataParallel(copy.deepcopy(base), process_group=groups["horovod"])
+    silent.register_comm_hook(None, send_nothing)
+    steps["silent", ""] = runner(silent, loss_of, sgd(silent))
     return Contest(steps, repetitions)
+
+
+def send_nothing(state, bucket):
+    future = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
 
 
 def make_fsdp2(groups, repetitions):
@@ -164,7 +179,8 @@ def compare(contest, turns):
         "best": {backend: key[1] for backend, key in best.items()},
         "horovod_by_gloo": statistics.median(ours / theirs for ours, theirs in pairs),
         "gloo_by_horovod": statistics.median(theirs / ours for ours, theirs in pairs),
-        "all": {" ".join(key): value for key, value in medians.items()},
+        "bounds": {key[0]: value for key, value in medians.items() if key[0] in BOUNDS},
+        "all": {" ".join(key).strip(): value for key, value in medians.items()},
     }
 
 
@@ -178,10 +194,11 @@ def make(case, groups, repetitions):
 
 def line_of(case, row):
     kind = "all_reduce" if case in OPS else "step"
+    bounds = "".join(f"  {name} {seconds * 1e3:.3f} ms" for name, seconds in row["bounds"].items())
     return (
         f"{kind} {case:12} horovod {row['horovod'] * 1e3:9.3f} ms  gloo {row['gloo'] * 1e3:9.3f} ms"
         f"  horovod/gloo {row['horovod_by_gloo']:.3f}  gloo/horovod {row['gloo_by_horovod']:.2f}"
-        f"  ({row['best']['horovod']}; {row['best']['gloo']})"
+        f"  ({row['best']['horovod']}; {row['best']['gloo']}){bounds}"
     )
 
 

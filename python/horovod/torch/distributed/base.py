@@ -6,7 +6,7 @@ Start reading at `GroupBase._run`.
 
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch.distributed as dist
 from horovod.common.library import native
 from horovod.torch.distributed.order import Order
 from horovod.torch.distributed.tensors import to_native
-from horovod.torch.distributed.work import HorovodWork, Names, Task
+from horovod.torch.distributed.work import EndedWork, HorovodWork, Names, Task, flights
 
 
 class GroupBase(dist.ProcessGroup):
@@ -204,15 +204,31 @@ class GroupBase(dist.ProcessGroup):
         at_end: Callable[[Sequence[Task]], None] | None = None,
     ) -> HorovodWork:
         self._sequence += 1
-        work = HorovodWork(what, tasks, outputs, self._limit(opts), at_end)
         is_waited = getattr(opts, "asyncOp", True) is False and self._coalesced is None
+        if is_waited and len(tasks) == 1 and flights.run(tasks[0]):
+            error = None
+            try:
+                if at_end is not None:
+                    at_end(tasks)
+            except Exception as failure:
+                error = failure
+            return EndedWork(what, outputs, error)
+        work = HorovodWork(what, tasks, outputs, self._limit(opts), at_end)
         work.start(is_waited)
         if self._coalesced is not None:
             self._coalesced.append(work)
         return work
 
-    def _many(self, what: str, works: Sequence[HorovodWork], outputs: Any, opts: Any) -> Any:
-        return _Together(what, works, outputs, self._limit(opts))
+    def _many(self, what: str, works: Iterable[HorovodWork], outputs: Any, opts: Any) -> Any:
+        """Several works as one. Iterating over `works` starts them; none waits for its sisters."""
+        outer, self._coalesced = self._coalesced, []
+        try:
+            started = list(works)
+        finally:
+            inner, self._coalesced = self._coalesced, outer
+        if outer is not None:
+            outer.extend(inner)
+        return _Together(what, started, outputs, self._limit(opts))
 
     def _start_coalescing(self, device: Any = None) -> None:
         self._coalesced = []

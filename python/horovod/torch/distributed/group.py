@@ -63,7 +63,7 @@ class HorovodProcessGroup(Messages):
         """`root`: the only rank that gets the result; None: all do."""
         if tensor.is_sparse:
             return self._allreduce_sparse(tensor, op, opts)
-        how = Reduction(op, tensor.dtype, self._my_size)
+        how = Reduction.of(op, tensor.dtype, self._my_size)
         flat = flatten(tensor)
         is_mine = root is None or root == self._my_rank
         outputs = [tensor]
@@ -89,12 +89,12 @@ class HorovodProcessGroup(Messages):
                 how.average(place)
                 write_to(tensor, place)
 
-        needs_end = how.kind == _Op.AVG or is_own
         task = self._reduce_task(wire, how, place)
+        needs_end = how.is_average or is_own
         return self._run("all_reduce", [task], outputs, opts, write if needs_end else None)
 
     def _allreduce_sparse(self, tensor: torch.Tensor, op: Any, opts: Any) -> HorovodWork:
-        how = Reduction(op, tensor.dtype, self._my_size)
+        how = Reduction.of(op, tensor.dtype, self._my_size)
         if how.kind not in (_Op.SUM, _Op.AVG):
             raise RuntimeError(f"Sparse tensors can only be summed, not reduced with {how.kind}.")
         whole = tensor.detach().coalesce()
@@ -142,7 +142,7 @@ class HorovodProcessGroup(Messages):
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         """Reduce several tensors in place."""
         op, opts = self._read_op(opts)
-        works = [self._allreduce(tensor, op, opts) for tensor in tensors]
+        works = (self._allreduce(tensor, op, opts) for tensor in tensors)
         return self._many("all_reduce_coalesced", works, list(tensors), opts)
 
     def reduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None) -> Any:
@@ -279,20 +279,20 @@ class HorovodProcessGroup(Messages):
         self, output_lists: Any, input_list: Sequence[torch.Tensor], opts: Any = None
     ) -> Any:
         """Gather several tensors; `output_lists[rank][i]` is tensor i of a rank."""
-        works = [
+        works = (
             self._allgather([row[i] for row in output_lists], tensor, opts)
             for i, tensor in enumerate(input_list)
-        ]
+        )
         return self._many("all_gather_coalesced", works, output_lists, opts)
 
     def all_gather_single_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> Any:
         """Gather several tensors, each into one."""
-        works = [
+        works = (
             self._allgather_into(output, tensor, opts)
             for output, tensor in zip(outputs, inputs, strict=True)
-        ]
+        )
         return self._many("all_gather_into_tensor_coalesced", works, list(outputs), opts)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -426,7 +426,7 @@ class HorovodProcessGroup(Messages):
                 f"{what}: the output has {output.numel()} elements, the part of this rank "
                 f"{parts[self._my_rank].numel()}."
             )
-        how = Reduction(op, output.dtype, self._my_size)
+        how = Reduction.of(op, output.dtype, self._my_size)
         flats = [flatten(part) for part in parts]
         sizes = [flat.numel() for flat in flats]
         is_even = len(set(sizes)) == 1
@@ -502,7 +502,7 @@ class HorovodProcessGroup(Messages):
         flat = flatten(tensor)
         if not self._is_sorted or flat.numel() == 0:
             return self._reduce_scatter(output, flat.chunk(self._my_size), op, opts)
-        how = Reduction(op, output.dtype, self._my_size)
+        how = Reduction.of(op, output.dtype, self._my_size)
         if how.core == native.SUM:
             return self._reduce_scatter_even(output, flat, how, opts)
         return self._reduce_scatter(output, flat.chunk(self._my_size), op, opts)
@@ -513,10 +513,10 @@ class HorovodProcessGroup(Messages):
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> Any:
         """reduce_scatter of several tensors."""
-        works = [
+        works = (
             self._reduce_scatter_base(output, tensor, opts)
             for output, tensor in zip(outputs, inputs, strict=True)
-        ]
+        )
         return self._many("reduce_scatter_tensor_coalesced", works, list(outputs), opts)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced

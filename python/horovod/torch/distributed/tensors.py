@@ -42,7 +42,7 @@ def flatten(tensor: torch.Tensor) -> torch.Tensor:
         raise RuntimeError(
             f"Tensors must be dense, not {tensor.layout}; only all_reduce takes sparse ones."
         )
-    if tensor.device.type != "cpu":
+    if not tensor.is_cpu:
         raise RuntimeError(
             f"The horovod backend works on CPU tensors, not on {tensor.device}; copy it to the "
             'CPU, or name a backend for its device: init_process_group("cpu:horovod,cuda:nccl").'
@@ -50,7 +50,8 @@ def flatten(tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor.detach()
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
-    return tensor.contiguous().view(-1)
+    tensor = tensor.contiguous()
+    return tensor if tensor.dim() == 1 else tensor.view(-1)
 
 
 def as_bytes(flat: torch.Tensor) -> torch.Tensor:
@@ -95,10 +96,23 @@ def only_one(tensors: Any, what: str) -> Any:
 class Reduction:
     """How a ReduceOp is done for a type: by the core or here."""
 
-    def __init__(self, op: Any, dtype: torch.dtype, size: int) -> None:
+    _known: dict[tuple[Any, torch.dtype, int], "Reduction"] = {}
+
+    @classmethod
+    def of(cls, op: Any, dtype: torch.dtype, size: int) -> "Reduction":
+        """How `op` is done; op is a ReduceOp or its type."""
         kind = getattr(op, "op", op)
         kind = kind if isinstance(kind, _Op) else op.__getstate__()[0]
+        known = cls._known.get((kind, dtype, size))
+        if known is None:
+            known = cls(op, kind, dtype, size)
+            if kind != _Op.PREMUL_SUM:  # each has a factor of its own
+                cls._known[kind, dtype, size] = known
+        return known
+
+    def __init__(self, op: Any, kind: Any, dtype: torch.dtype, size: int) -> None:
         self.kind = kind
+        self.is_average = kind == _Op.AVG
         self.size = size
         self.factor = premul_factor(op) if kind == _Op.PREMUL_SUM else None
         if dtype.is_complex and kind not in (_Op.SUM, _Op.AVG, _Op.PREMUL_SUM):
@@ -119,7 +133,7 @@ class Reduction:
 
     def average(self, flat: torch.Tensor) -> torch.Tensor:
         """After the sum, in place."""
-        if self.kind == _Op.AVG:
+        if self.is_average:
             if flat.is_floating_point() or flat.is_complex():
                 flat.div_(self.size)
             else:

@@ -6,6 +6,7 @@ or more tasks, and what to do with their results. Both end once; whichever threa
 task first settles it:
 
 * a thread inside `wait()` drives the core itself, so a synchronous call costs no thread switch;
+* a synchronous call whose operation ends soon needs no more than that (`run`, `EndedWork`);
 * otherwise one of the threads that take the handles of ended operations from the core (`told`).
 
 A task holds its tensors until the core has ended the operation, also if the wait for it timed out.
@@ -35,6 +36,8 @@ _NETWORK_ERRORS = (native.ERR_LINK, native.ERR_PEER_DEAD, native.ERR_PEER_HUNG)
 _THREADS = 2
 _TICK_MS = 1000
 _SLICE_MS = 1000
+_SOON_MS = 20
+_LEAVE_S = 5.0
 _IN_PROGRESS = native.IN_PROGRESS
 
 
@@ -125,6 +128,8 @@ class Flights:
         self.tasks: dict[int, Task] = {}
         self.early: set[int] = set()
         self.threads: list[threading.Thread] = []
+        self.working = 0  # of the threads
+        self.rested = threading.Condition(self.lock)
         self._abandoned: dict[int, Any] = {}  # for handles.begin_life(): we have none
         _handles_module._tables.add(self)  # type: ignore[arg-type]
 
@@ -147,6 +152,30 @@ class Flights:
             except BaseException:
                 self._next(task)
                 raise
+
+    def run(self, task: Task) -> bool:
+        """Start a task that somebody waits for: True if it has soon ended well.
+
+        Otherwise it has a handle, or has none because another of its name is in flight.
+        """
+        names, name = task.names, task.name
+        if names is None or name is None or task.finish is not None:
+            return False
+        with names.lock:
+            if name in names.busy:
+                return False
+            self.start(task, True)
+        try:
+            has_ended = native.have_ended([task.handle], _SOON_MS)
+        except BaseException:
+            self.adopt([task])
+            raise
+        if not has_ended or native.status(task.handle) != 0:
+            return False
+        self._next(task)
+        self._done(task, None)
+        self._release(task)
+        return True
 
     def _submit(self, task: Task, is_waited: bool) -> None:
         if not is_waited and not self.threads:
@@ -266,12 +295,17 @@ class Flights:
         last = time.monotonic()
         while True:
             handle = native.told(_TICK_MS)
+            with self.lock:
+                self.working += 1
             if handle:
                 self._take(handle)
             now = time.monotonic()
             if now - last >= _TICK_MS / 1000:
                 last = now
                 self._expire(now)
+            with self.rested:
+                self.working -= 1
+                self.rested.notify_all()
 
     def _take(self, handle: int) -> None:
         with self.lock:
@@ -315,6 +349,13 @@ class Flights:
             if not task.is_done:
                 self._next_of_dead(task)
                 self._done(task, make_error("Horovod has been shut down.", native.ERR_SHUTDOWN))
+        self._let_threads_rest()
+
+    def _let_threads_rest(self) -> None:
+        """Let callbacks end: one that is in C++ when the interpreter ends aborts the process."""
+        if threading.current_thread() not in self.threads:
+            with self.rested:
+                self.rested.wait_for(lambda: self.working == 0, _LEAVE_S)
 
     def _next_of_dead(self, task: Task) -> None:
         names = task.names
@@ -372,6 +413,8 @@ class HorovodWork(_BaseWork):
         """Hand all tasks to the core; nothing is in flight if the first is refused."""
         is_waited = is_waited and len(self._tasks) == 1
         for i, task in enumerate(self._tasks):
+            if task.handle is not None:
+                continue  # started by run()
             try:
                 flights.start(task, is_waited)
             except Exception as error:
@@ -539,3 +582,26 @@ class HorovodWork(_BaseWork):
         if self._error is not None:
             raise self._error
         return self.outputs
+
+
+class EndedWork(HorovodWork):
+    """A collective that ended before its call returned."""
+
+    limit_s = deadline = None
+    started = 0.0
+    _tasks: list[Task] = []
+    _future = _ended = None
+    _is_done = True
+    _lock = threading.Lock()
+
+    def __init__(self, what: str, outputs: Any, error: Exception | None) -> None:
+        _BaseWork.__init__(self)
+        self.what = what
+        self.outputs = outputs
+        self._error = error
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait for the end; True, or the exception of the operation."""
+        if self._error is not None:
+            raise self._error
+        return True
