@@ -6,6 +6,7 @@ Spark starts tasks; in each of them horovodrun, which the driver runs, starts on
 """
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -132,14 +133,16 @@ def run(
     (HOROVOD_SPARK_START_TIMEOUT, else 600). env: variables of the ranks, added to those of the
     Spark worker. stdout, stderr: text streams for the ranks' output (sys.stdout, sys.stderr), whose
     lines begin with the rank. verbose: 2 reports what the launcher does. nics: interfaces to use.
-    executable: the Python of the ranks; by default that of the Spark worker. extra_mpi_args is
-    accepted and not used.
+    executable: the Python of the ranks; by default that of the Spark worker. extra_mpi_args has
+    no effect.
 
     If a rank fails, the others are stopped, and RankError, a RuntimeError, has its traceback and
     the exception as its cause. No task and no process is left, whatever happens.
     """
     _check_call(fn, env)
     _check_controller(use_mpi, use_gloo)
+    if extra_mpi_args:
+        warnings.warn("extra_mpi_args has no effect: there is no mpirun", stacklevel=2)
     context = _active_context()
     count = _positive("num_proc", context.defaultParallelism if num_proc is None else num_proc)
     timeout_s = _start_timeout(start_timeout)

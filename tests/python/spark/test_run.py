@@ -156,27 +156,30 @@ def test_an_interrupted_driver_leaves_nothing(spark, pids, wait_for):
     assert horovod.spark.run(lambda: 1, num_proc=4) == [1] * 4
 
 
-def test_a_killed_task_fails_the_job(spark, pids, wait_for):
-    """The process of a Spark task is killed: its rank dies with it, and the others are stopped."""
+def parent_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@pytest.mark.parametrize("what", ["task", "executor"])
+def test_a_killed_task_fails_the_job(spark, pids, wait_for, what):
+    """The process of a Spark task, or its JVM, is killed: its rank dies, the others are stopped."""
 
     def call():
         hvd = init(pids)
         time.sleep(600 if hvd.rank() == 0 else 0.2)
 
-    def task_of(pid):  # rank -> agent -> task
-        agent = (pids / str(pid)).read_text().split()[1]
-        return int(Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[1])
-
     def kill():
         wait_for(lambda: any(p.read_text().startswith("0 ") for p in pids.iterdir()))
         rank0 = next(p.name for p in pids.iterdir() if p.read_text().startswith("0 "))
-        os.kill(task_of(rank0), signal.SIGKILL)
+        task = parent_of(parent_of(rank0))  # rank -> agent -> task -> daemon -> executor
+        os.kill(task if what == "task" else parent_of(parent_of(task)), signal.SIGKILL)
 
     thread = threading.Thread(target=kill)
     thread.start()
     with pytest.raises(RuntimeError, match="lost"):
         horovod.spark.run(call, num_proc=2)
     thread.join()
+    assert horovod.spark.run(lambda: 1, num_proc=4) == [1] * 4  # Spark has replaced it
 
 
 def test_devices_of_the_task(spark):
@@ -209,6 +212,14 @@ def test_devices_of_the_task(spark):
 def test_bad_arguments(spark, arguments, text):
     with pytest.raises(ValueError, match=re.escape(text)):
         horovod.spark.run(lambda: None, **{"num_proc": 1, **arguments})
+
+
+def test_an_argument_without_effect(spark):
+    with (
+        pytest.warns(UserWarning, match="extra_mpi_args has no effect"),
+        pytest.raises(ValueError, match="num_proc is 0"),
+    ):
+        horovod.spark.run(lambda: None, num_proc=0, extra_mpi_args="-x A")
 
 
 def test_a_function_that_is_none_and_one_that_cannot_be_sent(spark):

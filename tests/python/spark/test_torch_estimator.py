@@ -6,12 +6,14 @@ import sys
 import cloudpickle
 import numpy as np
 import pytest
-import torch
-from horovod.spark.common.backend import LocalBackend, SparkBackend
-from horovod.spark.common.dataset import DataError, make_batches
-from horovod.spark.common.store import LocalStore
-from horovod.spark.torch import TorchEstimator, TorchModel
-from pyspark.ml.linalg import Vectors
+
+torch = pytest.importorskip("torch")
+
+from horovod.spark.common.backend import LocalBackend, SparkBackend  # noqa: E402
+from horovod.spark.common.dataset import DataError, make_batches  # noqa: E402
+from horovod.spark.common.store import LocalStore  # noqa: E402
+from horovod.spark.torch import TorchEstimator, TorchModel  # noqa: E402
+from pyspark.ml.linalg import Vectors  # noqa: E402
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -138,6 +140,17 @@ def test_bad_parameters(frame, store, given, text):
         make_estimator(store, **given).fit(frame)
 
 
+def test_parameters_without_effect(store):
+    given = dict.fromkeys(TorchEstimator._no_effect, "x")
+    estimator = make_estimator(store, backend=LocalBackend(2), reader_pool_type="process", **given)
+    with pytest.warns(UserWarning) as caught, pytest.raises(DataError):
+        estimator.fit_on_parquet()
+    names = {str(warning.message).split()[0].rstrip(":") for warning in caught}
+    assert names == {*given, "reader_pool_type"}
+    assert estimator._read_ahead("train", 10) > 0
+    assert estimator.setReaderPoolType("dummy")._read_ahead("train", 10) == 0
+
+
 def test_no_data(frame, store):
     with pytest.raises(DataError, match="there is no training data"):
         make_estimator(store).fit_on_parquet()
@@ -170,6 +183,55 @@ def test_every_row_goes_to_one_rank(store, groups, workers):
     if groups != 5:  # with five groups one rank has twelve rows, of which it reads ten
         assert seen[0] | seen[1] == set(range(20))
     assert not seen[0] & seen[1]
+
+
+def test_files_without_rows_and_with_few(store):
+    """Files of no, two and one row: each of three ranks gets one row."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = store.get_train_data_path()
+    store.fs.makedirs(path)
+    for name, values in (("a", []), ("b", [0, 1]), ("c", [2])):
+        pq.write_table(pa.table({"x": pa.array(values, pa.int64())}), f"{path}/{name}.parquet")
+    found = [next(iter(make_batches(store, path, ["x"], 1, 1, r, 3, 0)))["x"][0] for r in range(3)]
+    assert sorted(found) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "columns,text",
+    [
+        ({"features": [[1.0]] * 2}, "has no column label; it has: features"),
+        ({"features": ["a", "b"], "label": [1.0, 2.0]}, "column features of .* is string"),
+        ({"features": [[1.0]], "label": [1.0]}, "has 1 rows for 2 ranks"),
+        (None, "can't be read"),
+    ],
+)
+def test_data_that_does_not_fit(store, columns, text):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = store.get_train_data_path()
+    store.fs.makedirs(path)
+    if columns is None:
+        store.write_text(f"{path}/a.parquet", "this is not Parquet")
+    else:
+        pq.write_table(pa.table(columns), f"{path}/a.parquet")
+    with pytest.raises(DataError, match=text):
+        make_estimator(store, backend=LocalBackend(2)).fit_on_parquet()
+
+
+def test_a_store_that_cannot_be_written(frame, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="the store can't be written at .*file/store"):
+        make_estimator(LocalStore(str(tmp_path / "file" / "store"))).fit(frame)
+
+
+def test_a_transformation_that_drops_a_column(store):
+    path = write(store, 4, 1)
+    batches = make_batches(store, path, ["x", "v"], 2, 1, 0, 1, 2, transform=lambda f: f[["x"]])
+    with pytest.raises(DataError, match="there is no column v"):
+        list(batches)
 
 
 def test_rows_that_differ_in_length(store):

@@ -6,6 +6,7 @@ the same number of steps: a shard that is short begins again.
 Start reading at prepare() and Batches.
 """
 
+import itertools
 import json
 import math
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from horovod.data import AsyncDataLoaderMixin, BaseDataLoader
 
-READ_AHEAD = 8  # batches
+READ_AHEAD = 16  # batches
 VALIDATION = "__horovod_validation__"
 
 
@@ -84,19 +85,51 @@ def prepare(store, df, columns, validation, partitions, seed=None, dataset_idx=N
 
 
 def _write(store, df, columns, partitions, path):
+    try:
+        store.write_text(store.get_data_metadata_path(path), "{}")
+    except OSError as error:
+        raise DataError(f"the store can't be written at {path}: {error}") from error
     plain = df.select(*columns).repartition(partitions)
     plain.write.mode("overwrite").parquet(store.get_full_path(path))
     rows = store.get_parquet_dataset(path).count_rows()
     store.write_text(store.get_data_metadata_path(path), json.dumps({"rows": rows}))
 
 
-def count_rows(store, path, what):
-    """The number of rows; DataError if the data is not there or empty."""
-    if not store.is_parquet_dataset(path):
+def _is_number(kind):
+    import pyarrow as pa
+
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        kind = kind.value_type
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+
+
+def count_rows(store, path, what, columns, size, has_transform=False):
+    """The number of rows; DataError if that many ranks can't train with these columns of it."""
+    where = f"the {what} data at {store.get_full_path(path)}"
+    if not store.exists(path):
         raise DataError(f"there is no {what} data at {store.get_full_path(path)}")
-    rows = store.get_parquet_dataset(path).count_rows()
+    try:
+        found = store.get_parquet_dataset(path)
+        rows, schema = found.count_rows(), found.schema
+    except (OSError, ValueError) as error:
+        raise DataError(f"{where} can't be read: {error}") from error
     if rows == 0:
-        raise DataError(f"the {what} data at {store.get_full_path(path)} has no rows")
+        raise DataError(f"{where} has no rows")
+    if rows < size:
+        raise DataError(f"{where} has {rows} rows for {size} ranks; use fewer ranks")
+    if has_transform:  # what it returns is checked on the ranks
+        return rows
+    missing = [name for name in columns if name not in schema.names]
+    if missing:
+        raise DataError(
+            f"{where} has no column {', '.join(missing)}; it has: {', '.join(schema.names)}"
+        )
+    for name in columns:
+        if not _is_number(schema.field(name).type):
+            raise DataError(
+                f"column {name} of {where} is {schema.field(name).type}; it must hold numbers, or "
+                "lists of numbers"
+            )
     return rows
 
 
@@ -129,9 +162,6 @@ class Batches(BaseDataLoader):
 
     def __init__(self, store, path, columns, batch_size, steps, rank, size, **options):
         self._dataset = store.get_parquet_dataset(path)
-        missing = [name for name in columns if name not in self._dataset.schema.names]
-        if missing:
-            raise DataError(f"the data at {path} has no column {', '.join(missing)}")
         self._columns, self._batch_size, self._steps = columns, batch_size, steps
         self._rank, self._size = rank, size
         self._shuffle = options.get("shuffle", False)
@@ -148,6 +178,7 @@ class Batches(BaseDataLoader):
         ]
         self._by_rows = len(pieces) < size
         self._pieces = list(enumerate(pieces if self._by_rows else pieces[rank::size]))
+        self._starts = [0, *itertools.accumulate(piece.count_rows() for piece in pieces)]
 
     def __len__(self):
         return self._steps
@@ -160,9 +191,13 @@ class Batches(BaseDataLoader):
             import pyarrow as pa
 
             table = pa.Table.from_pandas(self._transform(table.to_pandas()), preserve_index=False)
+        missing = [name for name in self._columns if name not in table.column_names]
+        if missing:
+            raise DataError(f"there is no column {', '.join(missing)} to train with")
         found = {name: to_numpy(table[name], name) for name in self._columns}
         if self._by_rows:
-            found = {name: values[self._rank :: self._size] for name, values in found.items()}
+            first = (self._rank - self._starts[number]) % self._size
+            found = {name: values[first :: self._size] for name, values in found.items()}
         if self._is_cached:
             self._cache[number] = found
         return found
@@ -182,7 +217,7 @@ class Batches(BaseDataLoader):
                     chosen = random.permutation(count)
                     found = {name: values[chosen] for name, values in found.items()}
                 yield found
-            if rows == 0:
+            if rows == 0:  # transformation_fn may have left none
                 raise DataError(f"rank {self._rank} of {self._size} has no rows to train with")
 
     def _iterate(self):
@@ -200,14 +235,37 @@ class Batches(BaseDataLoader):
             rest = {name: values[self._batch_size :] for name, values in rest.items()}
 
 
-class AsyncBatches(AsyncDataLoaderMixin, Batches):
-    """Batches that a thread reads ahead."""
+class _Chunks(AsyncDataLoaderMixin, Batches):
+    """Lists of batches, which a thread reads ahead: waking the reader for each one is slow."""
+
+    def __init__(self, ahead, *args, **options):
+        self._chunk = max(1, ahead // 2)
+        super().__init__(2, *args, **options)
+
+    def _iterate(self):
+        batches = super()._iterate()
+        while chunk := list(itertools.islice(batches, self._chunk)):
+            yield chunk
 
 
-def make_batches(store, path, columns, batch_size, steps, rank, size, workers, **options):
-    """Batches, read ahead in a thread unless there are to be no workers."""
-    ahead = READ_AHEAD if workers else 0
-    return AsyncBatches(ahead, store, path, columns, batch_size, steps, rank, size, **options)
+class AsyncBatches(BaseDataLoader):
+    """Batches, about `ahead` of which a thread has read before they are needed."""
+
+    def __init__(self, ahead, *args, **options):
+        self._chunks = _Chunks(ahead, *args, **options)
+
+    def __len__(self):
+        return len(self._chunks)
+
+    def _iterate(self):
+        for chunk in self._chunks:
+            yield from chunk
+
+
+def make_batches(store, path, columns, batch_size, steps, rank, size, ahead, **options):
+    """Batches, of which a thread reads so many ahead; 0: no thread."""
+    arguments = (store, path, columns, batch_size, steps, rank, size)
+    return AsyncBatches(ahead, *arguments, **options) if ahead else Batches(*arguments, **options)
 
 
 def steps_of(rows, batch_size, size, given=None):
@@ -226,7 +284,7 @@ def plan_batches(plan, which, rank, size):
         plan["steps" if is_training else "val_steps"],
         rank,
         size,
-        plan["train_workers" if is_training else "val_workers"],
+        plan["train_ahead" if is_training else "val_ahead"],
         shuffle=plan["shuffle"] and is_training,
         seed=plan["random_seed"],
         transform=plan["transformation_fn"],

@@ -5,6 +5,7 @@ import base64
 import json
 import os
 import time
+import warnings
 from typing import Any
 
 from pyspark.ml import Estimator, Model
@@ -45,6 +46,17 @@ class HorovodEstimator(Saved, Estimator):
     """Base class of the estimators."""
 
     _prefix = "run"
+    # Accepted for scripts of Horovod 0.28.1: {name: why it has no effect}.
+    _no_effect = {
+        "compress_sparse_cols": "Parquet compresses vectors, sparse ones as well",
+        "shuffle_buffer_size": "rows are shuffled within row groups; see shuffle",
+        "mp_start_method": "a thread reads data, not a process",
+        "transformation_edit_fields": "columns are taken as transformation_fn returns them",
+        "transformation_removed_fields": "columns are taken as transformation_fn returns them",
+        "continuous_cols": "only NVTabular has used it",
+        "categorical_cols": "only NVTabular has used it",
+        "data_module": "pyarrow.dataset reads data",
+    }
 
     def __init__(self, **params: Any) -> None:
         super().__init__()
@@ -92,8 +104,22 @@ class HorovodEstimator(Saved, Estimator):
             raise dataset.DataError("fit_on_parquet() needs feature_cols and label_cols")
         return list(self.getFeatureCols())
 
+    def _needed(self):
+        return ("model", "store", "loss")
+
+    def _warn_of_no_effect(self):
+        for name, why in self._no_effect.items():
+            if name not in self._table:
+                continue
+            value, default = self.getOrDefault(getattr(self, name)), self._table[name][0]
+            if value is not default and value != default:
+                warnings.warn(f"{name} has no effect: {why}", stacklevel=2)
+        if self.getReaderPoolType() == "process":
+            warnings.warn("reader_pool_type: a thread reads data, not a process", stacklevel=2)
+
     def _check(self):
-        for name in ("model", "store", "loss"):
+        self._warn_of_no_effect()
+        for name in self._needed():
             if getattr(self, f"get{camel(name)}")() is None:
                 raise ValueError(f"{name} must be set")
         if self.getBackend() is not None and self.getNumProc() is not None:
@@ -118,12 +144,13 @@ class HorovodEstimator(Saved, Estimator):
         """What the ranks need to know, framework apart."""
         store, size = self.getStore(), backend.num_processes()
         train_path = store.get_train_data_path(dataset_idx)
-        rows = dataset.count_rows(store, train_path, "training")
+        columns, has_transform = self._columns(features), self.getTransformationFn() is not None
+        rows = dataset.count_rows(store, train_path, "training", columns, size, has_transform)
         plan = {
             "store": store,
             "features": features,
             "labels": list(self.getLabelCols()),
-            "columns": self._columns(features),
+            "columns": columns,
             "weight": self.getSampleWeightCol(),
             "train_path": train_path,
             "val_path": store.get_val_data_path(dataset_idx) if has_validation else None,
@@ -133,19 +160,26 @@ class HorovodEstimator(Saved, Estimator):
                 rows, self.getBatchSize(), size, self.getTrainStepsPerEpoch()
             ),
             "val_steps": 0,
-            "train_workers": self.getTrainReaderNumWorkers(),
-            "val_workers": self.getValReaderNumWorkers(),
             "run_id": self._new_run_id(),
         }
         for name in ("epochs", "verbose", "random_seed", "shuffle", "transformation_fn", "use_gpu"):
             plan[name] = getattr(self, f"get{camel(name)}")()
         plan["is_cached"] = self.getInmemoryCacheAll()
         if has_validation:
-            val_rows = dataset.count_rows(store, plan["val_path"], "validation")
+            val_rows = dataset.count_rows(
+                store, plan["val_path"], "validation", columns, size, has_transform
+            )
             plan["val_steps"] = dataset.steps_of(
                 val_rows, plan["val_batch_size"], size, self.getValidationStepsPerEpoch()
             )
+        plan["train_ahead"] = self._read_ahead("train", plan["steps"])
+        plan["val_ahead"] = self._read_ahead("val", plan["val_steps"])
         return plan
+
+    def _read_ahead(self, which, steps):
+        """How many batches of train or val data a thread reads ahead; 0: none does."""
+        workers = getattr(self, f"get{which.capitalize()}ReaderNumWorkers")()
+        return dataset.READ_AHEAD if workers and self.getReaderPoolType() != "dummy" else 0
 
     def _last_checkpoint(self, run_id):
         """The bytes that an earlier run of this name has left, or None."""

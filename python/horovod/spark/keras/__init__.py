@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KerasEstimator: train a Keras 3 model on a Spark DataFrame, on whichever backend Keras uses."""
+"""KerasEstimator: train a model of Keras 2 or 3 on a Spark DataFrame, on the backend Keras uses."""
 
 from horovod.spark.keras.estimator import KerasEstimator, KerasModel
 

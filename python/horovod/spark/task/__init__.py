@@ -7,6 +7,7 @@ import sys
 
 RESOURCES = "_HOROVOD_SPARK_RESOURCES"  # {name: [address]} of the task, as JSON
 WORK_DIR = "HOROVOD_SPARK_WORK_DIR"
+USE_LOCAL_RANK = "HOROVOD_SPARK_USE_LOCAL_RANK_GPU_INDEX"
 PYTHON_PATH = "HOROVOD_SPARK_PYTHONPATH"  # prepended to sys.path of the ranks
 
 
@@ -19,6 +20,15 @@ def get_available_devices() -> list[str]:
     if resources is None:
         resources = _task_resources()
     return [str(address) for address in resources.get("gpu", [])]
+
+
+def gpu_index(local_rank: int) -> int:
+    """The GPU of this rank: the one that Spark has assigned to its task, else by local rank.
+
+    HOROVOD_SPARK_USE_LOCAL_RANK_GPU_INDEX=1 ignores what Spark has assigned.
+    """
+    devices = [] if os.environ.get(USE_LOCAL_RANK) == "1" else get_available_devices()
+    return int(devices[0]) if devices else local_rank
 
 
 def _task_resources():

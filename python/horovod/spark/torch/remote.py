@@ -4,7 +4,8 @@
 import io
 
 
-def _tensors(batch, names, shapes, device):
+def tensors_of(batch, names, shapes, device):
+    """The columns of a batch as tensors in these shapes, 64-bit floats as 32-bit ones."""
     import torch
 
     found = []
@@ -18,7 +19,8 @@ def _tensors(batch, names, shapes, device):
     return found
 
 
-def _loss_of(plan, outputs, labels, weight):
+def loss_of(plan, outputs, labels, weight):
+    """The weighted sum of the losses of all labels."""
     losses = plan["loss"] * len(labels) if len(plan["loss"]) == 1 else plan["loss"]
     factors = plan["loss_weights"] or [1.0] * len(labels)
     total = 0
@@ -37,22 +39,23 @@ def _loss_of(plan, outputs, labels, weight):
     return total
 
 
-def _as_list(value):
+def as_list(value):
+    """The value, or a list of it if it is not one."""
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def _forward(plan, model, batch, device):
-    inputs = _tensors(batch, plan["features"], plan["input_shapes"], device)
-    labels = _tensors(batch, plan["labels"], plan["label_shapes"], device)
-    weight = _tensors(batch, [plan["weight"]], None, device)[0] if plan["weight"] else None
+    inputs = tensors_of(batch, plan["features"], plan["input_shapes"], device)
+    labels = tensors_of(batch, plan["labels"], plan["label_shapes"], device)
+    weight = tensors_of(batch, [plan["weight"]], None, device)[0] if plan["weight"] else None
     inputs = [x.float() for x in inputs]
     if plan["minibatch_fn"] is not None and model.training:
         value = plan["minibatch_fn"](
-            model, inputs, labels, lambda outputs, y: _loss_of(plan, _as_list(outputs), y, weight)
+            model, inputs, labels, lambda outputs, y: loss_of(plan, as_list(outputs), y, weight)
         )
         return value, None, labels
-    outputs = _as_list(model(*inputs))
-    return _loss_of(plan, outputs, labels, weight), outputs, labels
+    outputs = as_list(model(*inputs))
+    return loss_of(plan, outputs, labels, weight), outputs, labels
 
 
 def _pass(plan, model, batches, optimizer, device):
@@ -91,19 +94,19 @@ def _checkpoint(model, optimizer, size):
     return buffer.getvalue()
 
 
-def _device(plan):
+def pick_device(plan):
+    """Where this rank trains; all ranks must use the same kind of device."""
     import torch
 
     import horovod.torch as hvd
-    from horovod.spark.task import get_available_devices
+    from horovod.spark.task import gpu_index
 
     has_gpu = plan["use_gpu"] and torch.cuda.is_available()
     if len(set(hvd.allgather_object(bool(has_gpu)))) > 1:
         raise RuntimeError("some ranks have a GPU and others have none; set use_gpu to False")
     if not has_gpu:
         return torch.device("cpu")
-    devices = get_available_devices()
-    number = int(devices[0]) if devices else hvd.local_rank()
+    number = gpu_index(hvd.local_rank())
     torch.cuda.set_device(number)
     return torch.device("cuda", number)
 
@@ -141,7 +144,7 @@ def train(plan, pickled):
     from horovod.spark.common.dataset import plan_batches
 
     hvd.init()
-    device = _device(plan)
+    device = pick_device(plan)
     model, optimizer = _prepare(plan, pickled, device)
     batches = plan_batches(plan, "train", hvd.rank(), hvd.size())
     checks = plan_batches(plan, "val", hvd.rank(), hvd.size()) if plan["val_path"] else None

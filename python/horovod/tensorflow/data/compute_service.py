@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tf.data service beside Horovod: where it is, how a rank uses it, what a compute worker does."""
 
+import argparse
 import contextlib
 import dataclasses
 import json
@@ -12,7 +13,8 @@ from pathlib import Path
 import tensorflow as tf
 
 import horovod.tensorflow as hvd
-from horovod.runner.common.service.compute_service import ComputeClient
+from horovod.runner.common.service.compute_service import ComputeClient, ComputeService
+from horovod.runner.common.util import secret
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +60,44 @@ class TfDataServiceConfig:
             time.sleep(1)
         with open(filename, encoding="utf-8") as file:
             return TfDataServiceConfig.from_dict(json.load(file))
+
+
+# ---- the job that computes ----
+
+
+def parse_arguments():
+    """The command line of the job."""
+    parser = argparse.ArgumentParser(description="tf.data compute worker")
+    parser.add_argument("configfile", help="file to write, for the training job to read")
+    parser.add_argument("--dispatchers", type=int, default=1)
+    parser.add_argument("--dispatcher-side", choices=("compute", "training"), default="compute")
+    parser.add_argument("--timeout", type=int, default=60, help="seconds to wait for others")
+    return parser.parse_args()
+
+
+def check_size(size, dispatchers):
+    """ValueError unless every dispatcher gets the same number of workers."""
+    if size % dispatchers:
+        raise ValueError(
+            f"Number of processes ({size}) must be a multiple of number of dispatchers "
+            f"({dispatchers})."
+        )
+
+
+def open_service(size, dispatchers, dispatcher_side, configfile, timeout):
+    """Start the service at which all meet, and write its configuration; returns both."""
+    key = secret.make_secret_key()
+    service = ComputeService(dispatchers, size // dispatchers, key=key)
+    config = TfDataServiceConfig(
+        dispatchers=dispatchers,
+        workers_per_dispatcher=size // dispatchers,
+        dispatcher_side=dispatcher_side,
+        addresses=service.addresses(),
+        key=key,
+        timeout=timeout,
+    )
+    config.write(configfile)
+    return service, config
 
 
 # ---- a rank that trains ----
