@@ -7,6 +7,8 @@ Start reading at ElasticAdapter.run().
 """
 
 import itertools
+import logging
+import math
 import os
 import random
 import threading
@@ -28,6 +30,9 @@ from horovod.runner.launcher import find_horovodrun
 from horovod.runner.relay import RANK_PYTHON, Relay
 
 END_S = 10  # for actors that were told to return
+PATIENCE_S = 30  # until a warning says that an actor has not started
+
+_log = logging.getLogger(__name__)
 
 
 class RayHostDiscovery(HostDiscovery):
@@ -168,6 +173,7 @@ class AgentDiscovery(HostDiscovery):
         self._variables = variables
         self._numbers = itertools.count()
         self._agents = {}  # by node id: (name, actor, reference, slots)
+        self._patience = {}  # by name of an agent that has not registered: when to warn
         self._lock = threading.Lock()
 
     def _shown(self):
@@ -185,14 +191,17 @@ class AgentDiscovery(HostDiscovery):
         most = self._params.max_workers
         return {node: min(slots, most or slots) for node, slots in found.items()}
 
-    def _start(self, node, slots):
+    def _resources(self, slots):
         params = self._params
+        gpus = (params.gpus_per_worker or 0) * slots if params.use_gpu else 0
+        return {"num_cpus": params.cpus_per_worker * slots, "num_gpus": gpus}
+
+    def _start(self, node, slots):
         name = f"node-{node[:12]}-{next(self._numbers)}"
         actor = (
             ray.remote(AgentActor)
             .options(
-                num_cpus=params.cpus_per_worker * slots,
-                num_gpus=(params.gpus_per_worker or 0) * slots if params.use_gpu else 0,
+                **self._resources(slots),
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
                 max_restarts=0,
             )
@@ -202,6 +211,19 @@ class AgentDiscovery(HostDiscovery):
             self._relay.addresses, self._relay.key, name, self._variables
         )
         self._agents[node] = (name, actor, reference, slots)
+        self._patience[name] = time.monotonic() + PATIENCE_S
+
+    def _warn(self, node):
+        name, _, _, slots = self._agents[node]
+        if time.monotonic() > self._patience.get(name, math.inf):
+            del self._patience[name]
+            _log.warning(
+                "No actor has started on node %s in %d s. It needs %s, which something else on "
+                "this node may be using.",
+                node,
+                PATIENCE_S,
+                self._resources(slots),
+            )
 
     def _drop(self, node, is_lost):
         name, actor, _, _ = self._agents.pop(node)
@@ -217,13 +239,16 @@ class AgentDiscovery(HostDiscovery):
             ended = {node for node, agent in self._agents.items() if _has_ended(agent[2])}
             for node in ended:
                 self._drop(node, is_lost=True)
-            for node in shown.keys() - self._agents.keys():
-                self._start(node, shown[node])
-            return {
-                name: slots
-                for node, (name, _, _, slots) in self._agents.items()
-                if node in shown and self._relay.find(name) is not None
-            }
+            found = {}
+            for node in shown:
+                if node not in self._agents:
+                    self._start(node, shown[node])
+                name, _, _, slots = self._agents[node]
+                if self._relay.find(name) is not None:
+                    found[name] = slots
+                else:
+                    self._warn(node)
+            return found
 
     def close(self):
         with self._lock:
@@ -240,18 +265,15 @@ def _has_ended(reference):
     return bool(done)
 
 
-def _call_in_rank(executable, fn, args, kwargs, address, queue):
-    """What a rank runs; it connects to Ray only if it has something to log there."""
+def _call_with_queue(call, address, queue):
+    """What a rank runs that has something to log: it connects to Ray."""
     import cloudpickle
 
-    if queue is not None:
-        from horovod.ray import ray_logger
+    from horovod.ray import ray_logger
 
-        ray.init(address=address, log_to_driver=False, logging_level="error")
-        ray_logger.configure(cloudpickle.loads(queue))
-    if executable is not None:
-        cls, cls_args, cls_kwargs = executable
-        return fn(cls(*cls_args, **cls_kwargs) if cls is not None else None)
+    ray.init(address=address, log_to_driver=False, logging_level="error")
+    ray_logger.configure(cloudpickle.loads(queue))
+    fn, args, kwargs = call
     return fn(*args, **kwargs)
 
 
@@ -330,15 +352,13 @@ class ElasticAdapter(Adapter):
         agents = AgentDiscovery(relay, self.params, self._discovery, self._variables)
         found = None
         try:
-            queue = None
-            if thread is not None:
+            if thread is not None:  # otherwise a rank need not import Ray, which takes a second
                 import cloudpickle
 
                 thread.start()
-                queue = cloudpickle.dumps(thread.queue)
+                address = ray.get_runtime_context().gcs_address
+                call = (_call_with_queue, (call, address, cloudpickle.dumps(thread.queue)), {})
             found = _DiscoveryFile(agents)
-            address = ray.get_runtime_context().gcs_address
-            call = (_call_in_rank, (*call, address, queue), {})
             line = self._options(relay, found)
             return api._run(line, call, self.params.min_workers, RANK_PYTHON, {})
         finally:
@@ -352,11 +372,16 @@ class ElasticAdapter(Adapter):
     def _run(
         self, fn: Callable, args: list, kwargs: dict, callbacks: list[Callable] | None
     ) -> list:
-        return self._run_job((None, fn, tuple(args), kwargs), callbacks)
+        return self._run_job((fn, tuple(args), kwargs), callbacks)
 
     def execute(self, fn: Callable[[Any], Any], callbacks: list[Callable] | None = None) -> list:
         """fn(executable) on all workers; the results of the first min_workers ranks."""
-        return self._run_job((self._executable, fn, (), {}), callbacks)
+        cls, args, kwargs = self._executable
+
+        def call():
+            return fn(cls(*args, **kwargs) if cls is not None else None)
+
+        return self._run_job((call, (), {}), callbacks)
 
     def run_remote(self, fn: Callable, args: list | None = None, kwargs: dict | None = None) -> Any:
         """Elastic jobs have no fixed workers to refer to."""

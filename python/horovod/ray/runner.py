@@ -9,7 +9,7 @@ import ray
 
 from horovod.ray.adapter import Adapter, BaseParams
 from horovod.ray.elastic_v2 import ElasticAdapter, ElasticParams
-from horovod.ray.static import Coordinator, StaticAdapter, StaticParams
+from horovod.ray.static import CallbackThread, Coordinator, StaticAdapter, StaticParams
 from horovod.ray.worker import BaseHorovodWorker
 
 __all__ = [
@@ -137,18 +137,33 @@ class RayExecutor(Adapter):
         self.adapter = make(self.settings, **vars(self.params))
 
     def _call(self, name, *args, **kwargs):
+        if self.adapter is None:
+            raise RuntimeError("The executor has been shut down; call start() first.")
         method = getattr(self.adapter, name)
         if self._is_remote:
             return ray.get(method.remote(*args, **kwargs))
         return method(*args, **kwargs)
 
+    def _call_back(self, callbacks, name, *args):
+        """Callbacks are called in this process; an adapter elsewhere passes the values on."""
+        if not callbacks or not self._is_remote:
+            return self._call(name, *args, callbacks)
+        thread = CallbackThread(callbacks)
+        thread.start()
+        try:
+            return self._call(name, *args, [thread.queue.put])
+        finally:
+            thread.close()
+
     def _start(self, executable: tuple, variables: dict[str, str]) -> None:
+        if self.adapter is None:
+            self._initialize_adapter()
         self._call("start", *executable, variables)
 
     def _run(
         self, fn: Callable, args: list, kwargs: dict, callbacks: list[Callable] | None
     ) -> list:
-        return self._call("run", fn, args, kwargs, callbacks)
+        return self._call_back(callbacks, "run", fn, args, kwargs)
 
     def run_remote(self, fn: Callable, args: list | None = None, kwargs: dict | None = None) -> Any:
         """As run(), but returns object references at once, one per rank."""
@@ -156,7 +171,7 @@ class RayExecutor(Adapter):
 
     def execute(self, fn: Callable[[Any], Any], callbacks: list[Callable] | None = None) -> list:
         """fn(executable) on all workers; returns the results by rank."""
-        return self._call("execute", fn, callbacks)
+        return self._call_back(callbacks, "execute", fn)
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
         """fn(executable) on rank 0."""
@@ -164,6 +179,9 @@ class RayExecutor(Adapter):
 
     def shutdown(self) -> None:
         """End the workers and give their resources back."""
+        if self.adapter is None:
+            return
         self._call("shutdown")
         if self._is_remote:
             ray.kill(self.adapter)
+            self.adapter = None

@@ -132,7 +132,10 @@ class CallbackThread(threading.Thread):
                     return
                 continue
             for callback in self._callbacks:
-                callback(value)
+                try:
+                    callback(value)
+                except Exception:  # the job does not depend on it
+                    _log.exception("a callback failed with %r", value)
 
     def close(self):
         """Returns when all values have been passed on."""
@@ -223,11 +226,14 @@ class StaticAdapter(Adapter):
     def _start_workers(self, extra_env_vars):
         actors = self.strategy.create_workers(BaseHorovodWorker)
         self.workers = list(actors)
-        timeout_s = getattr(self.settings, "timeout_s", 30) + 60
+        timeout_s = max(self.settings.timeout_s, self.settings.placement_group_timeout_s)
         try:
             nodes = ray.get([actor.node_id.remote() for actor in actors], timeout=timeout_s)
         except ray.exceptions.GetTimeoutError as error:
-            raise TimeoutError(f"The workers have not started in {timeout_s} s.") from error
+            raise TimeoutError(
+                f"The workers have not started in {timeout_s} s (timeout_s or "
+                f"placement_group_timeout_s, whichever is longer). {self.strategy.describe()}"
+            ) from error
         order = list(dict.fromkeys(nodes))
         pairs = sorted(zip(nodes, actors, strict=True), key=lambda pair: order.index(pair[0]))
         self.workers = [actor for _, actor in pairs]
@@ -249,9 +255,14 @@ class StaticAdapter(Adapter):
         by_node: dict[str, set] = {}
         for node, found in zip(nodes, ids, strict=True):
             by_node.setdefault(node, set()).update(str(gpu) for gpu in found)
+        # Of equal length in alphabetical order, so that 10 comes after 9.
+        visible = {
+            node: ",".join(sorted(gpus, key=lambda gpu: (len(gpu), gpu)))
+            for node, gpus in by_node.items()
+        }
         ray.get(
             [
-                w.update_env_vars.remote({"CUDA_VISIBLE_DEVICES": ",".join(sorted(by_node[node]))})
+                w.update_env_vars.remote({"CUDA_VISIBLE_DEVICES": visible[node]})
                 for w, node in zip(self.workers, nodes, strict=True)
             ]
         )
@@ -285,8 +296,8 @@ class StaticAdapter(Adapter):
             map_blocking(lambda w: w.set_queue.remote(thread.queue), self.workers)
             return self._collect(self._submit(fn))
         finally:
-            if self.workers:
-                map_blocking(lambda w: w.set_queue.remote(None), self.workers)
+            for worker in self.workers:  # some may be dead, which the error of the run says
+                worker.set_queue.remote(None)
             thread.close()
 
     def _run(

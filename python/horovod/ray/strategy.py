@@ -16,14 +16,21 @@ def create_placement_group(resources_per_bundle, num_bundles, pg_timeout, pg_str
     """A group that is ready; TimeoutError if Ray does not have the resources in time."""
     group = placement_group([dict(resources_per_bundle)] * num_bundles, strategy=pg_strategy)
     if not group.wait(pg_timeout):
-        available, total = ray.available_resources(), ray.cluster_resources()
+        told = describe_resources()
         remove_placement_group(group)
         raise TimeoutError(
             f"Placement group creation timed out after {pg_timeout} s. {num_bundles} bundles of "
-            f"{dict(resources_per_bundle)} ({pg_strategy}) are needed. Available resources: "
-            f"{available}; resources of the cluster: {total}."
+            f"{dict(resources_per_bundle)} ({pg_strategy}) are needed. {told}"
         )
     return group
+
+
+def describe_resources() -> str:
+    """What Ray has."""
+    return (
+        f"Available resources: {ray.available_resources()}; resources of the cluster: "
+        f"{ray.cluster_resources()}."
+    )
 
 
 class BaseStrategy:
@@ -73,6 +80,13 @@ class BaseStrategy:
     def create_workers(self, cls: type) -> list:
         """The actors."""
         raise NotImplementedError
+
+    def describe(self) -> str:
+        """What the actors need and where, for an error."""
+        return (
+            f"{self.num_workers} actors of {self._resources(1)} are needed in a placement group "
+            f"of {self.placement_group.bundle_specs}. {describe_resources()}"
+        )
 
     def shutdown(self) -> None:
         """Give the resources back; a group that others have made stays."""

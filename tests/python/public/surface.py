@@ -45,7 +45,7 @@ PACKAGES = {
     "horovod.numpy": ("mpi_ops",),
     "horovod.data": (),
     "horovod.spark": ("common.backend", "common.store", "runner", "task"),
-    "horovod.ray": ("adapter", "elastic", "elastic_v2", "ray_logger", "runner", "worker"),
+    "horovod.ray": ("adapter", "elastic", "elastic_v2", "ray_logger", "runner", "train", "worker"),
 }
 # Names of these count wherever they are imported.
 SHARED = ("horovod._keras", "horovod.common.compression", "horovod.common.util")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real Ray cluster of two raylets with two processors each, in a network namespace of its own.
 
+The second raylet has two GPUs, as far as Ray knows.
+
 Ray listens on the machine's own address; in the namespace there is only one that nobody else sees.
 """
 
@@ -11,6 +13,7 @@ import subprocess
 import pytest
 
 CLONE_NEWNET = 0x40000000
+CLIENT_PORT = 10001
 SET_UP = (
     "ip link set lo up",
     "ip link add v0 type veth peer name v1",
@@ -31,16 +34,20 @@ def _enter_namespace():
 def cluster():
     for name in [name for name in os.environ if name.startswith("HOROVOD_")]:
         del os.environ[name]
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     os.environ["RAY_AUTH_MODE"] = "disabled"
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+    os.environ["RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S"] = "10"
     _enter_namespace()
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
     small = {"num_cpus": 2, "object_store_memory": 100 << 20, "node_ip_address": "10.77.0.1"}
-    cluster = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
-    cluster.add_node(**small)
+    head = {"include_dashboard": False, "ray_client_server_port": CLIENT_PORT}
+    cluster = Cluster(initialize_head=True, head_node_args={**small, **head})
+    cluster.client_port = CLIENT_PORT
+    cluster.add_node(**small, num_gpus=2)  # Ray believes it
     ray.init(address=cluster.address, log_to_driver=False, _node_ip_address="10.77.0.1")
     yield cluster
     ray.shutdown()

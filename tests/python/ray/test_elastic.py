@@ -11,8 +11,9 @@ import cloudpickle
 import pytest
 import ray
 from horovod.common.elastic import ObjectState
-from horovod.ray import ElasticRayExecutor, RayExecutor, ray_logger
+from horovod.ray import ElasticRayExecutor, RayExecutor, elastic_v2, ray_logger
 from horovod.ray.elastic import RayHostDiscovery, TestDiscovery
+from horovod.runner.elastic.discovery import HostDiscovery
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -130,22 +131,30 @@ def test_a_node_that_comes_and_one_that_is_lost(cluster, tmp_path):
     wait_until_ray_knows(cluster)
 
 
-def test_old_executor_with_callbacks(cluster, tmp_path):
+def test_old_executor_with_callbacks_gpus_and_discovery(cluster, tmp_path):
     def work():
         import horovod.numpy as hvd
 
         hvd.init()
         ray_logger.log({"rank": hvd.rank()})
-        result = hvd.rank(), os.environ["A"]
+        result = hvd.rank(), os.environ["A"], os.environ["CUDA_VISIBLE_DEVICES"]
         hvd.barrier()
         return result
 
+    class Chosen(HostDiscovery):
+        def find_available_hosts_and_slots(self):
+            return dict.fromkeys(RayHostDiscovery(use_gpu=True).find_nodes(), 2)
+
     seen = []
-    settings = ElasticRayExecutor.create_settings(min_num_proc=2, max_num_proc=2)
+    with pytest.warns(DeprecationWarning, match="min_np"):
+        settings = ElasticRayExecutor.create_settings(min_np=2, max_num_proc=2)
+    settings.discovery = Chosen()
     with pytest.warns(DeprecationWarning, match="ElasticRayExecutor"):
-        e = ElasticRayExecutor(settings, env_vars={"A": "x"})
+        e = ElasticRayExecutor(
+            settings, use_gpu=True, gpus_per_slot=1, env_vars={"A": "x"}, override_discovery=False
+        )
     e.start()
-    assert e.run(work, callbacks=[seen.append]) == [(0, "x"), (1, "x")]
+    assert e.run(work, callbacks=[seen.append]) == [(0, "x", "0,1"), (1, "x", "0,1")]
     assert seen == [{"rank": 0}]
 
 
@@ -154,7 +163,9 @@ def test_discovery(cluster):
     assert sum(found.find_available_hosts_and_slots().values()) == 4
     assert {slots for _, slots in found.find_nodes().values()} == {2}
     assert sum(RayHostDiscovery(cpus_per_slot=2).find_available_hosts_and_slots().values()) == 2
-    assert RayHostDiscovery(use_gpu=True).find_available_hosts_and_slots() == {}
+    on_gpus = RayHostDiscovery(use_gpu=True)
+    assert sum(on_gpus.find_available_hosts_and_slots().values()) == 2
+    assert RayHostDiscovery(use_gpu=True, gpus_per_slot=3).find_available_hosts_and_slots() == {}
     assert len(TestDiscovery(1, 1, 1000, verbose=False).find_nodes()) == 1
 
 
@@ -169,8 +180,18 @@ def test_what_elastic_jobs_do_not_have(cluster):
         e.execute_single(lambda _: None)
 
 
-def test_too_few_slots(cluster):
-    e = RayExecutor(RayExecutor.create_settings(), min_workers=9, elastic_timeout=3)
+def test_too_few_slots(cluster, monkeypatch, caplog):
+    @ray.remote
+    def hold():
+        time.sleep(300)
+
+    monkeypatch.setattr(elastic_v2, "PATIENCE_S", 0)
+    held = hold.remote()
+    e = RayExecutor(RayExecutor.create_settings(), min_workers=4, elastic_timeout=3)
     e.start()
-    with pytest.raises(RuntimeError, match="slots|9"):
+    while ray.available_resources().get("CPU") == 4:
+        time.sleep(0.05)
+    with pytest.raises(RuntimeError, match="slots"):
         e.run(lambda: None)
+    assert "It needs {'num_cpus': 2, 'num_gpus': 0}, which something else" in caplog.text
+    ray.cancel(held, force=True)

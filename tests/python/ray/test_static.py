@@ -3,6 +3,7 @@
 
 import os
 import sys
+import threading
 import time
 
 import cloudpickle
@@ -91,7 +92,7 @@ def test_callbacks_get_what_rank_0_logs(executor):
     seen = []
     e = executor(num_workers=2)
     e.start()
-    e.run(train, callbacks=[seen.append])
+    e.run(train, callbacks=[lambda value: 1 / 0, seen.append])  # the first one only logs its error
     assert seen == [{"step": step, "rank": 0} for step in range(3)]
     e.run(train)
     assert len(seen) == 3
@@ -136,7 +137,14 @@ def test_a_rank_that_exits(executor):
     e = executor(num_workers=2)
     e.start()
     with pytest.raises(ray.exceptions.RayError):
-        e.run(leave)
+        e.run(leave, callbacks=[print])
+    assert "horovod-callbacks" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_workers_of_a_node_see_all_its_gpus(executor):
+    e = executor(num_workers=2, use_gpu=True)
+    e.start()
+    assert e.run(lambda: os.environ["CUDA_VISIBLE_DEVICES"]) == ["0,1", "0,1"]
 
 
 def test_too_few_resources(executor):
@@ -157,6 +165,9 @@ def test_current_placement_group(executor):
     def inside():
         from horovod.ray import RayExecutor
 
+        short = RayExecutor.create_settings(timeout_s=1, placement_group_timeout_s=1)
+        with pytest.raises(TimeoutError, match="3 actors of .* are needed in a placement group"):
+            RayExecutor(short, num_workers=3).start()
         e = RayExecutor(RayExecutor.create_settings(), num_workers=2)
         e.start()
         nodes = e.run(lambda: ray.get_runtime_context().get_placement_group_id())
