@@ -101,7 +101,7 @@ def test_rank_0_leaves(start):
     finish(start("counting.py", *FOUR, env=env))
 
 
-def test_environment_and_process_sets_issue_4021(start):
+def test_issue_4021_environment_and_process_sets(start):
     env = {"TEST_SETS": "1", "TEST_FAULTS": "kill:step:10:2 kill:step:12:1"}
     env["TEST_FINAL_SIZE"] = "4"
     options = ("-np", "4", "--min-np", "1", "--max-np", "4", "-H", "localhost:4")
@@ -139,7 +139,7 @@ def test_discovery_adds_and_removes(start, tmp_path):
     assert len(job.lines("left.*")) == 2
 
 
-def test_removed_below_the_minimum_and_added_issue_3494(start, tmp_path):
+def test_issue_3494_removed_below_the_minimum_and_added(start, tmp_path):
     """Survivors of a removal need no state, but a newcomer does: all of them sync."""
     hosts = Hosts(tmp_path, "localhost:1 127.0.0.1:1")
     options = ("-np", "2", "--min-np", "2", "--max-np", "2")
@@ -159,15 +159,16 @@ def test_removed_below_the_minimum_and_added_issue_3494(start, tmp_path):
     assert finish(job)[0] == 2
 
 
-def test_a_change_before_the_first_commit_is_not_lost_issue_3197(start, tmp_path):
+def test_issue_3197_a_change_before_the_first_sync_is_not_lost(start, tmp_path):
     hosts = Hosts(tmp_path, "localhost:2")
     options = ("-np", "2", "--min-np", "2", "--max-np", "3")
     job = start(
         *("counting.py", *options, "--host-discovery-script", str(hosts.script)),
-        env={"TEST_STEPS": "30", "TEST_FINAL_SIZE": "3", "TEST_PAUSE_S": "0.05"},
+        env={"TEST_STEPS": "2", "TEST_FAULTS": "notice:sync:0:0"},
     )
-    hosts.set("localhost:3")
-    assert finish(job)[0] == 3
+    job.wait_until(lambda: list(job.folder.glob("fault.*")))
+    hosts.set("localhost:3")  # rank 0 waits until it is announced, and has no listener yet
+    assert finish(job) == (3, [2, 3])
 
 
 def test_a_job_that_cannot_go_on_fails_with_the_cause(start):
@@ -180,7 +181,7 @@ def test_a_job_that_cannot_go_on_fails_with_the_cause(start):
 
 
 @pytest.mark.parametrize("when", ["training", "waiting"])
-def test_no_worker_outlives_the_launcher_issue_2402(start, when):
+def test_issue_2402_no_worker_outlives_the_launcher(start, when):
     """Also not one that waits for others that never come."""
     options = ("-np", "3", "--min-np", "3", "-H", "localhost:3")
     faults = {"TEST_FAULTS": "leave:step:5:0"} if when == "waiting" else {}

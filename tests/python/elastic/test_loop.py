@@ -204,7 +204,7 @@ def raise_(error):
     raise error
 
 
-def test_other_errors_pass_issue_1994(launcher):
+def test_issue_1994_other_errors_pass(launcher):
     for error in (KeyError("of the user"), ValueError("init failed")):
         with pytest.raises(type(error)):
             run(Recorder(), [error])

@@ -12,8 +12,8 @@ THREE = ("-np", "3", "--min-np", "2", "--max-np", "3", "-H", "localhost:3")
 
 
 @pytest.mark.parametrize("backend, final_size", [("torch", 3), ("jax", 0)])
-def test_fit(tmp_path, backend, final_size):
-    """Issue 2844: after workers have come, all of them are in the right epoch."""
+def test_issue_2844_fit_goes_on_in_the_right_epoch(tmp_path, backend, final_size):
+    """Also on the workers that have come."""
     env = {"KERAS_BACKEND": backend, "TEST_FAULTS": "kill:step:13:2"}
     env["TEST_FINAL_SIZE"] = str(final_size)
     job = Job(tmp_path / "job", SCRIPT, *THREE, env=env)

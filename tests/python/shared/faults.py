@@ -4,13 +4,15 @@
 TEST_FAULTS is a list `what:point:step:rank`, separated by blanks. A fault happens once in a job, in
 the process that has that rank when it passes that point at that step.
 
-what   kill, raise, stop (SIGSTOP), term (SIGTERM), leave (hvd.elastic.leave()), exit (code 0)
+what   kill, raise, stop (SIGSTOP), term (SIGTERM), leave (hvd.elastic.leave()), exit (code 0),
+       notice (wait until the launcher has announced a change)
 point  step (before the collective), applied (after it, before the commit), sync, reset, new (the
        first sync of a worker that came later; its step is 0)
 """
 
 import os
 import signal
+import time
 from pathlib import Path
 
 FOLDER = Path(os.environ["TEST_FOLDER"])
@@ -52,6 +54,11 @@ def _do(what):
         from horovod.common.elastic import leave
 
         assert leave()
+    elif what == "notice":
+        from horovod.common.library import native
+
+        while native.notice(0)[0] == 0:
+            time.sleep(0.01)
     else:
         raise ValueError(what)
 

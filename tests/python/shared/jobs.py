@@ -17,14 +17,18 @@ LOOK_S = 0.02
 
 
 class Job:
-    """A running horovodrun: its options, the path of a script, settings for that."""
+    """A running horovodrun: its options, the path of a script, settings for that.
 
-    def __init__(self, folder, script, *options, env=None):
+    `prefix` is a command that runs horovodrun elsewhere, in a network namespace say.
+    """
+
+    def __init__(self, folder, script, *options, env=None, prefix=()):
         self.folder = Path(folder)
         self.folder.mkdir(exist_ok=True)
+        self.leave_s = 10  # what is left so long after the launcher has ended was left behind
         self.output_path = self.folder / "output"
         names = {"TEST_FOLDER": str(self.folder), "PYTHONPATH": str(HERE), **(env or {})}
-        command = [find_launcher(), *options, sys.executable, script]
+        command = [*prefix, find_launcher(), *options, sys.executable, script]
         with open(self.output_path, "w", encoding="utf-8") as output:
             self.process = subprocess.Popen(
                 [str(part) for part in command],
@@ -85,7 +89,7 @@ class Job:
 
     def left_behind(self):
         """What is still there a while after the launcher has ended."""
-        end = time.monotonic() + 10
+        end = time.monotonic() + self.leave_s
         while (pids := self.workers()) and time.monotonic() < end:
             time.sleep(LOOK_S)
         return pids
