@@ -20,8 +20,18 @@ if [ "$(cat "$dir/stack" 2>/dev/null || true)" != "$base" ]; then
     echo "$base" >"$dir/stack"
 fi
 
-PATH=$dir/bin:$base/bin:$PATH
-export PATH
+# One wheel fits every stack. The tools that built it the last time do it again: scikit-build-core
+# compiles everything anew for others.
+builder=$(cat "$root/build/install.tools" 2>/dev/null || true)
+version() { "$1/bin/python" -V 2>/dev/null || true; }
+if [ ! -f "$builder/complete" ] || [ "$(version "$builder")" != "$(version "$base")" ]; then
+    builder=$base
+    mkdir -p "$root/build"
+    echo "$builder" >"$root/build/install.tools"
+fi
+wheels=$(mktemp -d)
+trap 'rm -rf "$wheels"' EXIT
+PATH=$builder/bin:$PATH "$builder/bin/python" -m pip wheel -qq --disable-pip-version-check \
+    --no-deps --no-build-isolation -C "build-dir=$root/build/install" -w "$wheels" "$root" >&2
 "$dir/bin/python" -m pip install -qq --disable-pip-version-check --no-warn-script-location \
-    --no-deps --no-build-isolation --force-reinstall \
-    -C "build-dir=$root/build/install" "$root" >&2
+    --no-deps --no-index --force-reinstall "$wheels"/*.whl >&2

@@ -126,13 +126,15 @@ def stage(folder):
 class Links(HTMLParser):
     def __init__(self, text):
         super().__init__()
-        self.links, self.names = [], set()
+        self.links, self.names, self.fetched = [], set(), []
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
         for name, value in attributes:
             if name in ("href", "src") and value:
                 self.links.append(value)
+            if name == "src" and value and urlsplit(value).netloc:
+                self.fetched.append(value)
             if name in ("id", "name") and value:
                 self.names.add(value)
 
@@ -143,6 +145,7 @@ def check(site):
     for path, page in pages.items():
         if path.name == "404.html":
             continue
+        bad += [f"{path.relative_to(site)}: fetches {url}" for url in page.fetched]
         for link in page.links:
             parts = urlsplit(link)
             if parts.scheme or parts.netloc or link.startswith("/"):
@@ -157,7 +160,10 @@ def check(site):
             if not target.exists() or not is_named:
                 bad.append(f"{path.relative_to(site)}: {link}")
     if bad:
-        raise SystemExit("links that lead nowhere:\n" + "\n".join(sorted(set(bad))[:40]))
+        raise SystemExit(
+            "links that lead nowhere, and scripts from elsewhere:\n"
+            + "\n".join(sorted(set(bad))[:40])
+        )
     print(f"docs: {len(pages)} pages, {sum(len(p.links) for p in pages.values())} links checked")
 
 

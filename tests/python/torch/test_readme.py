@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the README shows is what happens: the diff, the chart, the report of a failure."""
+"""What the README shows is what happens: the diff, the report of a failure."""
 
 import difflib
 import re
@@ -76,12 +76,6 @@ def test_mismatch(tmp_path):
     if not re.search(either, result.stdout):
         assert "rank 2: [4]; rank" in result.stdout, result.stdout
         assert "Ranks that do not match rank 2: 0, 1, 3." in result.stdout
-
-
-def test_chart_is_drawn_from_the_table():
-    script = [sys.executable, ROOT / "tools" / "draw_steps.py", "--check"]
-    result = subprocess.run(script, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/README.md"])
