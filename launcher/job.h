@@ -27,11 +27,12 @@
 #define JOB_NS_PER_MS  1000000LL
 #define JOB_NS_PER_S   1000000000LL
 #define JOB_KEY_BYTES  32
-#define JOB_GRACE_MS   3000    /* between SIGTERM and SIGKILL, and for a blamed rank to exit */
-#define JOB_SHORT_MS   1000    /* between SIGTERM and SIGKILL if a blamed rank has used that up */
-#define JOB_MOURN_MS   400     /* from the first failure for the others to raise, until SIGTERM */
-#define JOB_ENDS_MAX   16      /* ranks whose end is told to the others: the first ones */
-#define JOB_GIVE_UP_MS 4500    /* from the first failure until we leave, come what may */
+#define JOB_GRACE_MS   3000 /* between SIGTERM and SIGKILL, and for a blamed rank to exit */
+#define JOB_SHORT_MS   1000 /* between SIGTERM and SIGKILL if a blamed rank has used that up */
+#define JOB_MOURN_MS   600  /* from the first failure for the others to notice it, until SIGTERM */
+#define JOB_RAISE_MS   3000 /* the same if one of them has noticed, and is about to raise */
+#define JOB_ENDS_MAX   16   /* ranks whose end is told to the others: the first ones */
+#define JOB_GIVE_UP_MS 4500 /* from the first failure until we leave, come what may */
 #define JOB_SCOPE      "world" /* of the exchange in which the ranks find each other */
 
 enum host_stage {
@@ -151,6 +152,7 @@ struct job {
     bool is_started; /* START was sent to all */
     bool is_stopping;
     int64_t stopped_ns;     /* INT64_MAX: not yet */
+    int64_t failed_ns;      /* when the first failure was seen; 0: none */
     int64_t mourn_limit_ns; /* until when the others may exit by themselves; 0: nobody failed */
     int32_t end_count;      /* ranks whose end the others were told */
     int64_t blame_limit_ns; /* until when a blamed rank may exit by itself; 0: none is waited for */

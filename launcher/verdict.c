@@ -4,7 +4,8 @@
  * A rank that fails because of another one has said so (blame.h). If the one that it blames still
  * runs, the job is not stopped yet: only an exit of its own tells how that rank ended. It has
  * JOB_GRACE_MS for that; then it counts as stuck. After the first failure the other ranks are told
- * how that rank ended and have JOB_MOURN_MS to raise their errors.
+ * how that rank ended and have JOB_MOURN_MS to notice it; those that have reported an error have
+ * JOB_RAISE_MS to raise it, print it and exit.
  *
  * Thread: the launcher's loop.  Invariant: a verdict once given is replaced only by the end of a
  * rank that happened earlier.  Start reading at settle(). */
@@ -34,20 +35,28 @@ static void tell_end(struct job *job, int32_t rank)
     fleet_send_end(job, rank, mem_format(job->mem, "%s on host %s", how, report_host(job, rank)));
 }
 
-static bool has_survivor(const struct job *job)
+/* For how long the others may go on after the first failure; 0: none is left. */
+static int64_t mourn_ms(const struct job *job)
 {
-    for (int32_t i = 0; i < job->generation.count; i++)
-        if (!job->generation.ranks[i].is_ended)
-            return true;
-    return false;
+    int64_t ms = 0;
+    for (int32_t i = 0; i < job->generation.count; i++) {
+        const struct rank_run *rank = &job->generation.ranks[i];
+        if (!rank->is_ended && rank->blamed != 0)
+            return JOB_RAISE_MS;
+        if (!rank->is_ended)
+            ms = JOB_MOURN_MS;
+    }
+    return ms;
 }
 
 /* True: the others still have time to raise an error of their own, which SIGTERM would prevent. */
 static bool is_mourning(struct job *job, int64_t now_ns)
 {
-    if (job->mourn_limit_ns == 0)
-        job->mourn_limit_ns = now_ns + JOB_MOURN_MS * JOB_NS_PER_MS;
-    return job->store != NULL && has_survivor(job) && now_ns < job->mourn_limit_ns;
+    int64_t ms = job->store != NULL ? mourn_ms(job) : 0;
+    if (job->failed_ns == 0)
+        job->failed_ns = now_ns;
+    job->mourn_limit_ns = job->failed_ns + ms * JOB_NS_PER_MS;
+    return now_ns < job->mourn_limit_ns;
 }
 
 static void settle(struct job *job, int64_t now_ns)

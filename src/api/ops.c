@@ -14,7 +14,7 @@
 
 #define NOT_INITIALIZED "Horovod has not been initialized; use hvd.init()."
 
-#define OBITUARY_NS    500000000LL /* for the agent to report how a peer ended */
+#define OBITUARY_NS    2000000000LL /* for the agent to report how a peer ended */
 #define OBITUARY_BYTES 300
 
 #define WAIT_LOOK_NS 1000000 /* to find the ranks that a timed-out wait waited for */
@@ -78,14 +78,11 @@ static void obituary_read(struct world *world, hvd_status_t status, char ret[OBI
         snprintf(ret, OBITUARY_BYTES, " Rank %d %s.", rank, how);
 }
 
-static hvd_status_t submit_failed(struct world *world, hvd_status_t status, struct error *error)
+static void submit_failed(struct world *world, hvd_status_t status, struct error *error)
 {
-    char obituary[OBITUARY_BYTES], text[HVD_ERROR_MAX];
+    char obituary[OBITUARY_BYTES];
     obituary_read(world, status, obituary);
-    if (obituary[0] == '\0')
-        return status;
-    snprintf(text, sizeof text, "%.*s", (int)(sizeof text - sizeof obituary), error->text);
-    return error_set(error, status, "%s%s", text, obituary);
+    error_append(error, obituary);
 }
 
 /* ---- submitting ---- */

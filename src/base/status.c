@@ -51,6 +51,13 @@ hvd_status_t error_set_os(struct error *error, int neg_errno, const char *format
     return HVD_ERR_OS;
 }
 
+void error_append(struct error *error, const char *text)
+{
+    size_t used = strlen(error->text), bytes = strlen(text) + 1;
+    if (error->status != HVD_OK && used + bytes <= sizeof error->text)
+        memcpy(error->text + used, text, bytes);
+}
+
 const char *hvd_status_name(hvd_status_t status)
 {
     switch (status) {

@@ -32,5 +32,7 @@ hvd_status_t error_set(struct error *error, hvd_status_t status, const char *for
 /* The same with ": <strerror(-neg_errno)>" after the text and status HVD_ERR_OS. */
 hvd_status_t error_set_os(struct error *error, int neg_errno, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Adds to the text of a recorded error, whole or not at all. */
+void error_append(struct error *error, const char *text);
 
 #endif

@@ -100,6 +100,23 @@ static void long_texts_are_cut_but_keep_the_cause(void **state)
     assert_non_null(strstr(error.text, "x: No such file or directory"));
 }
 
+static void appends_whole_texts(void **state)
+{
+    (void)state;
+    struct error error = {0};
+    char text[HVD_ERROR_MAX];
+    error_append(&error, "nothing has failed");
+    assert_string_equal(error.text, "");
+    (void)error_set(&error, HVD_ERR_PEER_DEAD, "rank 1 died.");
+    error_append(&error, " It was killed.");
+    assert_string_equal(error.text, "rank 1 died. It was killed.");
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    error_append(&error, text);
+    assert_string_equal(error.text, "rank 1 died. It was killed.");
+    assert_int_equal(error.status, HVD_ERR_PEER_DEAD);
+}
+
 static void every_status_has_class_and_own_name(void **state)
 {
     (void)state;
@@ -141,6 +158,7 @@ int main(void)
         cmocka_unit_test(long_texts_are_cut_but_keep_the_cause),
         cmocka_unit_test(every_status_has_class_and_own_name),
         cmocka_unit_test(dtypes),
+        cmocka_unit_test(appends_whole_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,14 +29,18 @@ try:
         arrays.same_shape(native.ALLREDUCE, [np.ones(4)], "grad")
 except (HorovodInternalError, native.StatusError) as error:
     print("error:", error, flush=True)
+try:
+    arrays.same_shape(native.ALLREDUCE, [np.ones(4)], "grad")
+except (HorovodInternalError, native.StatusError) as error:
+    print("refused:", error, flush=True)
     sys.exit(1)
 """
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 
 
-def survivors(result):
+def survivors(result, which="error"):
     """What each surviving rank printed, by rank."""
-    found = re.findall(r"^\[(\d+)\]<stdout>:error: (.*)$", result.stdout, re.MULTILINE)
+    found = re.findall(rf"^\[(\d+)\]<stdout>:{which}: (.*)$", result.stdout, re.MULTILINE)
     return {int(rank): text for rank, text in found}
 
 
@@ -53,10 +57,12 @@ def test_every_survivor_knows(run, tmp_path, env, end, how, code):
     script = tmp_path / "rank.py"
     script.write_text(RANK.format(end=end))
     result = run("-np", 3, sys.executable, script, env=env, timeout=60)
-    texts = survivors(result)
-    assert sorted(texts) == [0, 2], result.stdout + result.stderr
-    for text in texts.values():
-        assert re.search(rf"rank 1 .*connection.* Rank 1 {how} on host localhost\.$", text), text
+    for which in ("error", "refused"):  # of the op that was under way, and of the next one
+        texts = survivors(result, which)
+        assert sorted(texts) == [0, 2], result.stdout + result.stderr
+        for text in texts.values():
+            wanted = rf"rank 1 .*connection.* Rank 1 {how} on host localhost\.$"
+            assert re.search(wanted, text), text
     assert result.returncode == code
     assert re.search(rf"horovodrun: rank 1 on localhost {how}", result.stderr)
 
