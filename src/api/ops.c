@@ -610,6 +610,8 @@ void *hvd_alloc(size_t bytes)
     struct transport *sight = world->links.sight;
     void *ptr = sight != NULL ? sight->ops->memory->alloc(sight, bytes)
                               : memory_alloc(instance_memory(), bytes);
+    if (ptr != NULL)
+        heap_expect(&world->heap, world->os, bytes);
     instance_leave();
     return ptr;
 }

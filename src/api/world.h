@@ -10,6 +10,7 @@
 #include "api/bootstrap.h"
 #include "api/driver.h"
 #include "api/handover.h"
+#include "api/heap.h"
 #include "api/links.h"
 #include "api/mpi_world.h"
 #include "api/tuned.h"
@@ -46,6 +47,7 @@ struct world {
     int cause_fd;               /* reports to horovodrun why this rank broke; -1: none */
     struct endpoint *endpoints; /* by world rank */
     struct links links;
+    struct heap heap;
     struct mpi_process *process; /* MPI state that outlives a world */
     struct mpi_lib *mpi_lib;     /* NULL: MPI is not in use. Else of `process` */
     mpi_handle_t mpi_comm;       /* internal, its ranks are the world's */

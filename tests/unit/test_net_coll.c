@@ -22,6 +22,7 @@
 
 #include "../../sim/sim_adasum.h"
 #include "backend/native/native.h"
+#include "backend/native/net.h"
 #include "base/fault.h"
 #include "coll_values.h"
 #include "transport/shm/shm.h"
@@ -556,6 +557,50 @@ static void test_allreduce_sizes(void **state)
 }
 
 /* Floats of all magnitudes: close to the reference, and the same bits on every rank. */
+/* Parts that lie one after the other are reduced where they are; not all ranks need to have them
+ * so.
+ */
+static void test_neighbours(void **state)
+{
+    (void)state;
+    enum { PARTS = 3, BYTES = 4 };
+    static const uint64_t counts[PARTS] = {1000, 3, 40000};
+    static struct coll_part parts[RANKS_MAX][PARTS];
+    struct coll colls[RANKS_MAX];
+    for (size_t s = 1; s < SIZES; s++) {
+        struct world *w = world_open(sizes[s], 500 + s, &(struct world_options){0});
+        float *blocks[RANKS_MAX];
+        for (int32_t rank = 0; rank < w->size; rank++) {
+            bool is_apart = rank % 3 == 1;
+            float *at = blocks[rank] = memory(41003 + 2, BYTES);
+            for (int32_t p = 0; p < PARTS; p++) {
+                parts[rank][p] = (struct coll_part){at, at, counts[p]};
+                for (uint64_t i = 0; i < counts[p]; i++)
+                    at[i] = (float)(rank + 1) * (float)(i % 100 + (uint64_t)p);
+                at += counts[p] + (is_apart ? 1 : 0);
+            }
+            colls[rank] = (struct coll){.kind = HVD_ALLREDUCE,
+                                        .dtype = HVD_FLOAT32,
+                                        .reduce = HVD_SUM,
+                                        .prescale = 2.0,
+                                        .postscale = 1.0,
+                                        .parts = parts[rank],
+                                        .part_count = PARTS};
+        }
+        run(w, colls);
+        float ranks = (float)(w->size * (w->size + 1));
+        for (int32_t rank = 0; rank < w->size; rank++) {
+            for (int32_t p = 0; p < PARTS; p++)
+                for (uint64_t i = 0; i < counts[p]; i++)
+                    assert_true(((float *)parts[rank][p].out)[i] ==
+                                ranks * (float)(i % 100 + (uint64_t)p));
+            assert_int_equal(w->colls[rank]->memory_bytes > 0, rank % 3 == 1);
+            free(blocks[rank]);
+        }
+        world_close(w);
+    }
+}
+
 static void test_allreduce_bits(void **state)
 {
     static const char *const algorithms[] = {"recursive_doubling", "rabenseifner", "ring",
@@ -1450,16 +1495,16 @@ static void test_no_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_allreduce_types),  cmocka_unit_test(test_allreduce_sizes),
-        cmocka_unit_test(test_allreduce_bits),   cmocka_unit_test(test_two_level),
-        cmocka_unit_test(test_two_level_memory), cmocka_unit_test(test_again),
-        cmocka_unit_test(test_half_averages),    cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_allgather),        cmocka_unit_test(test_broadcast),
-        cmocka_unit_test(test_alltoall),         cmocka_unit_test(test_reducescatter),
-        cmocka_unit_test(test_barrier),          cmocka_unit_test(test_adasum),
-        cmocka_unit_test(test_adasum_refusals),  cmocka_unit_test(test_reset),
-        cmocka_unit_test(test_dead_peer),        cmocka_unit_test(test_no_allocation),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_allreduce_types), cmocka_unit_test(test_allreduce_sizes),
+        cmocka_unit_test(test_neighbours),      cmocka_unit_test(test_allreduce_bits),
+        cmocka_unit_test(test_two_level),       cmocka_unit_test(test_two_level_memory),
+        cmocka_unit_test(test_again),           cmocka_unit_test(test_half_averages),
+        cmocka_unit_test(test_threads),         cmocka_unit_test(test_allgather),
+        cmocka_unit_test(test_broadcast),       cmocka_unit_test(test_alltoall),
+        cmocka_unit_test(test_reducescatter),   cmocka_unit_test(test_barrier),
+        cmocka_unit_test(test_adasum),          cmocka_unit_test(test_adasum_refusals),
+        cmocka_unit_test(test_reset),           cmocka_unit_test(test_dead_peer),
+        cmocka_unit_test(test_no_allocation),   cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,8 @@
 """Gradients in memory that peers on this host can reach, so that reducing them copies nothing.
 
 An optimizer's gradients lie one behind the other in reverse order of the parameters, which is about
-the order in which backward finishes them. `views[p]` is to become `p.grad`; `wires[p]` is the same
+the order in which backward finishes them. If there are other machines, they lie there without gaps:
+neighbours that travel together need not be packed. `views[p]` is to become `p.grad`; `wires[p]` is the same
 memory as the core wants it, dense. Parameters for which there is no such memory have neither.
 
 A script may keep a gradient beyond the step (`kept = p.grad`), or a part of one. Memory that a live
@@ -15,12 +16,12 @@ import weakref
 import torch
 
 from horovod.common.library import native
+from horovod.common.names import local_size, size
 from horovod.torch.pending import plain_grad
 from horovod.torch.private import storage_uses
 
 _BUCKET_BYTES = 8 << 20
 _ALIGN_BYTES = 64
-_LESSON_BYTES = 31 << 20  # glibc takes no notice of more than 32 MiB
 
 # Without the C table of PyTorch, asking for addresses takes as long as a copy.
 _CAN_COPY = native.register_exchange(torch.Tensor)
@@ -90,14 +91,10 @@ class GradientArena:
             self._fill(kind, members)
         if self.views:
             _live.add(self)
-            # Gradients are freed as soon as they are copied, at the top of the heap, which malloc
-            # would give back to the system and fault in again in every step. Freeing one large
-            # block teaches glibc to keep as much; other allocators do not mind.
-            torch.empty(_LESSON_BYTES, dtype=torch.uint8)
 
     def _fill(self, dtype, parameters):
         item = torch.empty((), dtype=dtype).element_size()
-        align = _ALIGN_BYTES // item
+        align = _ALIGN_BYTES // item if size() == local_size() else 1
         run, used = [], 0
         for p in parameters:
             run.append((p, used))

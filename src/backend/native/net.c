@@ -11,9 +11,10 @@
  * see an infinite one and all run the collective again, with float32 on the wire. A reducescatter's
  * are not; it uses float32 from the start.
  *
- * A single tensor is processed in its output; several are packed. If some ranks of the group share
- * a machine (and not all do), allreduce uses the two-level algorithm in shared memory, with WORK in
- * the arena; all else runs flat over the routes.
+ * A single tensor is processed in its output, and so are several that are reduced in place and lie
+ * one after the other in memory, as an optimizer's gradients do; others are packed. If some ranks
+ * of the group share a machine (and not all do), allreduce uses the two-level algorithm in shared
+ * memory, with WORK in the arena; all else runs flat over the routes.
  *
  * Thread: token holder.  Owner: struct backend_group.  Blocks: never.  Invariant: the same kinds of
  * steps in the same order on all ranks: every choice depends only on what is equal on all of them.
@@ -313,6 +314,19 @@ static void widen(struct net_coll *n)
     n->work_bytes = sizeof(float);
 }
 
+/* Can the outputs serve as WORK? The answer may differ between ranks. */
+static bool is_one_block(const struct net_coll *n)
+{
+    const struct coll_part *parts = n->coll->parts;
+    const uint8_t *end = parts[0].out;
+    for (int32_t p = 0; p < n->coll->part_count && n->coll->part_count > 1; p++) {
+        if (parts[p].in != parts[p].out || parts[p].out != end)
+            return false;
+        end += parts[p].count * n->element_bytes;
+    }
+    return true;
+}
+
 static hvd_status_t start_allreduce(struct net_coll *n, struct error *error)
 {
     const struct coll *c = n->coll;
@@ -328,7 +342,7 @@ static hvd_status_t start_allreduce(struct net_coll *n, struct error *error)
     enum schedule_algorithm algorithm = algorithm_choose(n);
     bool is_two_level = !is_adasum && algorithm == SCHEDULE_TWO_LEVEL;
     n->is_direct =
-        c->part_count == 1 && (!is_two_level || is_in_arena(n, c->parts[0].out, n->work_count));
+        is_one_block(n) && (!is_two_level || is_in_arena(n, c->parts[0].out, n->work_count));
     if (n->is_wide || (n->needs_width && c->parts[0].in == c->parts[0].out))
         n->is_direct = false; /* the inputs may be needed again */
     n->work = c->parts[0].out;
