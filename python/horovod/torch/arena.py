@@ -4,7 +4,8 @@
 An optimizer's gradients lie one behind the other in reverse order of the parameters, which is about
 the order in which backward finishes them. If there are other machines, they lie there without gaps:
 neighbours that travel together need not be packed. `views[p]` is to become `p.grad`; `wires[p]` is
-the same memory as the core wants it, dense. Parameters for which there is no such memory have neither.
+the same memory as the core wants it, dense. Parameters for which there is no such memory have
+neither.
 
 A script may keep a gradient beyond the step (`kept = p.grad`), or a part of one. Memory that a live
 tensor shows is not used again: its parameter gets new memory, and the old is freed with the tensor.
