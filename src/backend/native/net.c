@@ -489,7 +489,7 @@ static hvd_status_t check_progress(struct net_coll *n, struct error *error)
 {
     uint64_t left = n->work_count - n->checked, most = NET_QUANTUM_BYTES / n->work_bytes;
     uint64_t count = left < most ? left : most;
-    if (!reduce_is_finite(n->work + n->checked * n->work_bytes, count)) {
+    if (!reduce_is_finite(HVD_FLOAT16, n->work + n->checked * n->work_bytes, count)) {
         n->sequence++;
         widen(n);
         return start_allreduce(n, error);

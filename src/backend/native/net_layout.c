@@ -78,13 +78,13 @@ static void move_piece(const struct net_coll *n, enum direction direction, uint6
     switch (direction) {
     case DIRECTION_IN:
         if (n->is_wide)
-            reduce_widen(in, count, n->move_scale, (float *)(void *)work);
+            reduce_widen(HVD_FLOAT16, in, count, n->move_scale, (float *)(void *)work);
         else
             move_elements(n, in, work, count, n->move_scale, 1.0);
         return;
     case DIRECTION_OUT:
         if (n->is_wide)
-            reduce_narrow((const float *)(const void *)work, count, out);
+            reduce_narrow(HVD_FLOAT16, (const float *)(const void *)work, count, 1.0, out);
         else
             move_elements(n, work, out, count, 1.0, n->move_scale);
         return;
