@@ -86,6 +86,13 @@ void reduce_narrow(hvd_dtype_t narrow, const float *floats, size_t count, double
                    void *ret_narrow);
 /* Are all of them finite? float16, bfloat16, float32. */
 bool reduce_is_finite(hvd_dtype_t dtype, const void *values, size_t count);
+/* The type of a float32 that travels so. */
+static inline hvd_dtype_t reduce_wire_dtype(hvd_wire_t wire)
+{
+    return wire == HVD_WIRE_FLOAT16    ? HVD_FLOAT16
+           : wire == HVD_WIRE_BFLOAT16 ? HVD_BFLOAT16
+                                       : HVD_FLOAT32;
+}
 /* Can a result be finite although an intermediate float16 sum is not? */
 bool reduce_needs_width(hvd_dtype_t dtype, hvd_reduce_t op, double postscale);
 
