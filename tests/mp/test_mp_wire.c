@@ -217,9 +217,8 @@ MP_TEST(join, "3 4", NULL)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mixed),  cmocka_unit_test(test_changes),
-        cmocka_unit_test(test_bytes),  cmocka_unit_test(test_differ),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_join),
+        cmocka_unit_test(test_mixed),  cmocka_unit_test(test_changes), cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_differ), cmocka_unit_test(test_refused), cmocka_unit_test(test_join),
     };
     int failed;
     MP_RUN_BOTH_WAYS(tests, &failed);

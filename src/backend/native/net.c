@@ -334,7 +334,8 @@ static void factors_choose(struct net_coll *n)
     double postscale = n->coll->postscale;
     n->fold = n->is_narrow ? 1.0 : postscale;
     n->rest = n->is_narrow ? postscale : 1.0;
-    for (int32_t k = 1; n->is_narrow && postscale > -1.0 && postscale < 1.0 && k < n->size; k *= 2) {
+    for (int32_t k = 1; n->is_narrow && postscale > -1.0 && postscale < 1.0 && k < n->size;
+         k *= 2) {
         n->fold *= 0.5;
         n->rest *= 2.0;
     }
