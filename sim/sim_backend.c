@@ -142,7 +142,7 @@ static bool is_same(const struct coll *a, const struct coll *b, int32_t size)
 {
     if (a->kind != b->kind || a->dtype != b->dtype || a->reduce != b->reduce ||
         a->prescale != b->prescale || a->postscale != b->postscale || a->root != b->root ||
-        a->part_count != b->part_count || a->channels != b->channels ||
+        a->wire != b->wire || a->part_count != b->part_count || a->channels != b->channels ||
         a->threshold_percent != b->threshold_percent)
         return false;
     if (a->kind == HVD_ALLTOALL)

@@ -217,6 +217,12 @@ static void pick_scale(struct maker *m, struct sim_spec *s)
     s->postscale = factors[draw(m) % 4];
 }
 
+/* The values of the simulator are so small that their sums are exact in every type. */
+static bool can_be_narrow(const struct sim_spec *s)
+{
+    return s->kind == HVD_ALLREDUCE && s->dtype == HVD_FLOAT32 && s->reduce == HVD_SUM;
+}
+
 static void make_spec(struct maker *m, struct sim_spec *s, hvd_kind_t kind, int32_t set)
 {
     int32_t size = m->p->sets[set].count;
@@ -233,6 +239,8 @@ static void make_spec(struct maker *m, struct sim_spec *s, hvd_kind_t kind, int3
     pick_scale(m, s);
     if (s->reduce == HVD_ADASUM)
         s->prescale = s->postscale = 1.0;
+    if (can_be_narrow(s) && one_in(m, 2))
+        s->wire = one_in(m, 2) ? HVD_WIRE_FLOAT16 : HVD_WIRE_BFLOAT16;
     s->root = pick(m, 0, size - 1);
     s->is_in_place = one_in(m, 2);
 }
@@ -289,7 +297,7 @@ static bool is_auto_named(const struct maker *m, int32_t shape)
 
 static enum sim_odd pick_odd(struct maker *m, const struct sim_spec *s)
 {
-    switch (draw(m) % 4) {
+    switch (draw(m) % 5) {
     case 0: return SIM_ODD_DTYPE;
     case 1:
         if (s->kind == HVD_BROADCAST)
@@ -300,6 +308,10 @@ static enum sim_odd pick_odd(struct maker *m, const struct sim_spec *s)
     case 2:
         if (s->kind == HVD_ALLREDUCE && s->reduce != HVD_ADASUM && is_floating(s->dtype))
             return SIM_ODD_SCALE;
+        break;
+    case 3:
+        if (can_be_narrow(s))
+            return SIM_ODD_WIRE;
         break;
     default:
         if (s->kind == HVD_ALLREDUCE && s->reduce != HVD_ADASUM)

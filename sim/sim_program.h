@@ -27,6 +27,7 @@ struct sim_spec {            /* one op, as all ranks should submit it */
     hvd_dtype_t dtype;
     hvd_reduce_t reduce;
     double prescale, postscale;
+    hvd_wire_t wire;
     int32_t root; /* index in the set */
     int32_t ndim;
     int64_t shape[3]; /* allgather, alltoall: shape[0] is the most that a rank contributes */
@@ -40,6 +41,7 @@ enum sim_odd {
     SIM_ODD_SHAPE,
     SIM_ODD_REDUCE,
     SIM_ODD_SCALE,
+    SIM_ODD_WIRE,
     SIM_ODD_ROOT,
     SIM_ODD_KIND,
     SIM_ODD_NAME

@@ -31,6 +31,8 @@ void sim_reference_spec(const struct sim_program *program, int32_t call, int32_t
         ret->shape[0] = sim_program_rows(program, call, op, rank);
     if (c->odd_rank != rank || c->odd_op != op)
         return;
+    if (c->odd == SIM_ODD_DTYPE || c->odd == SIM_ODD_REDUCE || c->odd == SIM_ODD_KIND)
+        ret->wire = HVD_WIRE_SAME; /* what it does instead could not travel so */
     switch (c->odd) {
     case SIM_ODD_NONE: return;
     case SIM_ODD_DTYPE:
@@ -40,6 +42,9 @@ void sim_reference_spec(const struct sim_program *program, int32_t call, int32_t
             ret->dtype = ret->dtype == HVD_FLOAT32 ? HVD_INT32 : HVD_FLOAT32;
         return;
     case SIM_ODD_SHAPE: odd_shape(ret); return;
+    case SIM_ODD_WIRE:
+        ret->wire = ret->wire == HVD_WIRE_SAME ? HVD_WIRE_BFLOAT16 : HVD_WIRE_SAME;
+        return;
     case SIM_ODD_REDUCE: ret->reduce = ret->reduce == HVD_SUM ? HVD_MAX : HVD_SUM; return;
     case SIM_ODD_SCALE: ret->prescale *= 4; return;
     case SIM_ODD_ROOT: ret->root = (ret->root + 1) % program->sets[c->set].count; return;

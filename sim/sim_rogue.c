@@ -119,7 +119,7 @@ static size_t mutate_ready(struct trial *t, uint8_t *b, size_t n)
 
 static void mutate_field(struct trial *t, struct request *q)
 {
-    switch (draw(t, 15)) {
+    switch (draw(t, 16)) {
     case 0: q->rank = (int32_t)odd_number(t, (uint64_t)q->rank); return;
     case 1: q->kind = (uint8_t)draw(t, 20); return;
     case 2: q->dtype = (uint8_t)draw(t, 14); return;
@@ -140,6 +140,7 @@ static void mutate_field(struct trial *t, struct request *q)
         q->payload = (const uint8_t *)q->name;
         q->payload_bytes = (uint32_t)draw(t, q->name_bytes + 1);
         return;
+    case 14: q->wire = (uint8_t)draw(t, HVD_WIRE_COUNT + 1); return;
     default: q->postscale = (double)draw(t, 3); return;
     }
 }

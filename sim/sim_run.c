@@ -230,6 +230,7 @@ static void op_fill(const struct sim_trial *run, int32_t call, int32_t op, int32
     ret->reduce = s->reduce;
     ret->prescale = s->prescale;
     ret->postscale = s->postscale;
+    ret->wire = s->wire;
     ret->root = set->ranks[s->root];
     ret->input = (hvd_tensor_t){.data = memory->in,
                                 .shape = s->shape,

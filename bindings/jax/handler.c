@@ -277,6 +277,7 @@ static void op_init(struct call *call, const struct request *request, hvd_op_t *
     op->reduce = request->reduce;
     op->prescale = request->prescale;
     op->postscale = request->postscale;
+    op->wire = request->wire;
 }
 
 static bool op_set_tensors(struct call *call, size_t index, const struct ffi_frame *frame,
@@ -286,6 +287,8 @@ static bool op_set_tensors(struct call *call, size_t index, const struct ffi_fra
     if (!buffer_view(frame->arguments.values[index], shape, &op->input) ||
         !output_init(output, frame->results.values[index]))
         return false;
+    if (op->input.dtype != HVD_FLOAT32)
+        op->wire = HVD_WIRE_SAME;
     if (op->kind == HVD_ALLREDUCE || op->kind == HVD_BROADCAST) {
         op->output = op->input;
         op->output.data = output->data;

@@ -40,22 +40,25 @@ static bool read_double(const struct ffi_attributes *attributes, const char *nam
 
 const char *request_read(const struct ffi_attributes *attributes, struct request *ret_request)
 {
-    int64_t kind, reduce, root, set, chain;
+    int64_t kind, reduce, root, set, wire, chain;
     struct request request = {0};
     const struct ffi_span *name = find(attributes, "name", FFI_ATTRIBUTE_STRING);
     if (name == NULL || !read_int(attributes, "kind", &kind) ||
         !read_int(attributes, "reduce", &reduce) || !read_int(attributes, "root", &root) ||
-        !read_int(attributes, "set", &set) || !read_int(attributes, "chain", &chain) ||
+        !read_int(attributes, "set", &set) || !read_int(attributes, "wire", &wire) ||
+        !read_int(attributes, "chain", &chain) ||
         !read_double(attributes, "prescale", &request.prescale) ||
         !read_double(attributes, "postscale", &request.postscale))
         return wrong_text;
     if (kind < 0 || kind >= HVD_KIND_COUNT || reduce < 0 || reduce >= HVD_REDUCE_COUNT ||
-        root < 0 || root > INT32_MAX || set < 0 || set > INT32_MAX)
+        root < 0 || root > INT32_MAX || set < 0 || set > INT32_MAX || wire < 0 ||
+        wire >= HVD_WIRE_COUNT)
         return wrong_text;
     request.kind = (hvd_kind_t)kind;
     request.reduce = (hvd_reduce_t)reduce;
     request.root = (int32_t)root;
     request.set = (int32_t)set;
+    request.wire = (hvd_wire_t)wire;
     request.is_chained = chain == CHAIN_LINK;
     request.has_spare = chain == CHAIN_SPARE;
     request.name = *name;

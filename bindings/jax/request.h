@@ -14,6 +14,7 @@ struct request {
     hvd_reduce_t reduce;
     double prescale, postscale;
     int32_t root, set;
+    hvd_wire_t wire; /* of what is float32 */
     bool is_chained; /* the last argument and result only order the calls; the handler blocks */
     bool has_spare;  /* the last result is not used: jaxlib 0.6 can't end a program with one call */
     struct ffi_span name;

@@ -57,6 +57,7 @@ struct native_state {
 
 #define NATIVE_TOLD                                                                                \
     (1 << 16) /* a flag of ours beside HVD_OP_*: told() gives the handle at the end */
+#define NATIVE_WIRE_SHIFT 24 /* the flags above are a hvd_wire_t, for float32 */
 
 typedef PyObject *(*native_fast_t)(PyObject *module, PyObject *const *args, Py_ssize_t count);
 

@@ -61,6 +61,17 @@ static bool read_common(PyObject *const *args, hvd_op_t *op)
     return true;
 }
 
+/* Flags of an op, and the type in which it travels if it is float32. */
+static bool read_flags(PyObject *object, hvd_op_t *op)
+{
+    int32_t bits;
+    if (!read_int(object, &bits))
+        return false;
+    op->flags = ((uint32_t)bits & ((1u << NATIVE_WIRE_SHIFT) - 1)) | HVD_OP_SCALE_EXACT;
+    op->wire = (hvd_wire_t)((uint32_t)bits >> NATIVE_WIRE_SHIFT);
+    return true;
+}
+
 static bool read_tensors(struct native_state *state, PyObject *input, PyObject *output,
                          struct tensor_view views[2], hvd_op_t *op)
 {
@@ -69,6 +80,8 @@ static bool read_tensors(struct native_state *state, PyObject *input, PyObject *
     if (!tensor_read(state, input, &views[0]))
         return false;
     op->input = views[0].tensor;
+    if (op->input.dtype != HVD_FLOAT32)
+        op->wire = HVD_WIRE_SAME;
     if (output == Py_None)
         return true;
     if (output == input) {
@@ -119,14 +132,15 @@ PyObject *native_submit(PyObject *module, PyObject *const *args, Py_ssize_t coun
     struct native_state *state = native_state(module);
     struct tensor_view views[2];
     hvd_op_t op;
-    int32_t flags, *owned_splits = NULL;
+    int32_t *owned_splits = NULL;
     if (!native_check_count(count, 11, "submit") || !read_kind(args[0], &op) ||
         !read_name(args[1], &op.name) || !read_common(args + 2, &op) ||
-        !read_int(args[6], &op.root) || !read_tensors(state, args[7], args[8], views, &op) ||
-        !read_int(args[10], &flags) || !read_splits(state, args[9], &op, &owned_splits))
+        !read_int(args[6], &op.root) || !read_flags(args[10], &op) ||
+        !read_tensors(state, args[7], args[8], views, &op) ||
+        !read_splits(state, args[9], &op, &owned_splits))
         return NULL;
-    op.flags = ((uint32_t)flags & ~(uint32_t)NATIVE_TOLD) | HVD_OP_SCALE_EXACT;
-    if ((flags & NATIVE_TOLD) != 0) {
+    if ((op.flags & NATIVE_TOLD) != 0) {
+        op.flags &= ~(uint32_t)NATIVE_TOLD;
         op.callback = native_told_put;
         op.arg = native_told_queue(state);
         if (op.arg == NULL) {
@@ -178,11 +192,7 @@ static bool group_check_lists(PyObject *names, PyObject *inputs, PyObject *outpu
 /* What the ops of one call have in common: the kind, the four arguments of read_common(), flags. */
 static bool read_shared(PyObject *kind, PyObject *const *common, PyObject *flags, hvd_op_t *ret)
 {
-    int32_t bits;
-    if (!read_kind(kind, ret) || !read_common(common, ret) || !read_int(flags, &bits))
-        return false;
-    ret->flags = (uint32_t)bits | HVD_OP_SCALE_EXACT;
-    return true;
+    return read_kind(kind, ret) && read_common(common, ret) && read_flags(flags, ret);
 }
 
 PyObject *native_submit_group(PyObject *module, PyObject *const *args, Py_ssize_t count)

@@ -17,6 +17,7 @@
 #define A_REDUCE  "a:reduce_op: int"
 #define A_PRE     "a:prescale_factor: float"
 #define A_POST    "a:postscale_factor: float"
+#define A_WIRE    "a:wire: int = 0" /* hvd_wire_t; 0 in graphs saved before there was one */
 #define A_SCOPE   "a:ignore_name_scope: bool = false"
 #define A_SET     "a:process_set_id: int = 0"
 #define A_COUNT   "a:num_tensors: int"
@@ -104,15 +105,15 @@ static void shape_scalar(TF_ShapeInferenceContext *context, TF_Status *status)
 static const struct op_row collectives[] = {
     {"HorovodAllreduce",
      HVD_ALLREDUCE,
-     OP_REDUCES | OP_HAS_SCOPE | OP_HAS_SET | OP_KEEPS_SHAPE,
+     OP_REDUCES | OP_HAS_SCOPE | OP_HAS_SET | OP_HAS_WIRE | OP_KEEPS_SHAPE,
      shape_same,
-     {T_REDUCE, A_REDUCE, A_PRE, A_POST, A_SCOPE, A_SET, "i:tensor: T", "o:sum: T"}},
+     {T_REDUCE, A_REDUCE, A_PRE, A_POST, A_SCOPE, A_SET, A_WIRE, "i:tensor: T", "o:sum: T"}},
     {"HorovodGroupedAllreduce",
      HVD_ALLREDUCE,
-     OP_REDUCES | OP_HAS_SCOPE | OP_HAS_SET | OP_KEEPS_SHAPE | OP_IS_GROUP,
+     OP_REDUCES | OP_HAS_SCOPE | OP_HAS_SET | OP_HAS_WIRE | OP_KEEPS_SHAPE | OP_IS_GROUP,
      shape_same,
-     {T_REDUCE, A_REDUCE, A_PRE, A_POST, A_SCOPE, A_COUNT, A_SET, "i:tensors: num_tensors * T",
-      "o:sum: num_tensors * T"}},
+     {T_REDUCE, A_REDUCE, A_PRE, A_POST, A_SCOPE, A_COUNT, A_SET, A_WIRE,
+      "i:tensors: num_tensors * T", "o:sum: num_tensors * T"}},
     {"HorovodAllgather",
      HVD_ALLGATHER,
      OP_HAS_SCOPE | OP_HAS_SET,

@@ -23,7 +23,7 @@ static const char not_initialized[] = "Horovod has not been initialized; use hvd
 
 struct kernel {
     const struct op_row *row;
-    int32_t reduce, root, set;
+    int32_t reduce, root, set, wire;
     float prescale, postscale;
     char name[]; /* of the node, as the other ranks know it */
 };
@@ -330,6 +330,7 @@ static void op_init(struct call *call, hvd_op_t *op)
     op->reduce = (hvd_reduce_t)kernel->reduce;
     op->prescale = (double)kernel->prescale;
     op->postscale = (double)kernel->postscale;
+    op->wire = (hvd_wire_t)kernel->wire;
     op->flags |= HVD_OP_SCALE_EXACT;
 }
 
@@ -514,6 +515,8 @@ static void read_attributes(struct kernel *kernel, TF_OpKernelConstruction *cons
         tf.OpKernelConstruction_GetAttrFloat(construction, "postscale_factor", &kernel->postscale,
                                              status);
     }
+    if ((traits & OP_HAS_WIRE) != 0)
+        tf.OpKernelConstruction_GetAttrInt32(construction, "wire", &kernel->wire, status);
     if ((traits & OP_HAS_ROOT) != 0)
         tf.OpKernelConstruction_GetAttrInt32(construction, "root_rank", &kernel->root, status);
     if ((traits & OP_HAS_SET) != 0)

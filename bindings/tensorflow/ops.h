@@ -17,7 +17,8 @@ enum {
     OP_HAS_SET = 1u << 3,     /* process_set_id */
     OP_IS_GROUP = 1u << 4,    /* num_tensors */
     OP_KEEPS_SHAPE = 1u << 5, /* output i is like input i, else its first dimension is unknown */
-    OP_IS_PLAIN = 1u << 6     /* neither input nor collective shape: scalars */
+    OP_IS_PLAIN = 1u << 6,    /* neither input nor collective shape: scalars */
+    OP_HAS_WIRE = 1u << 7     /* wire */
 };
 
 struct op_row {

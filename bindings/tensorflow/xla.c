@@ -3,9 +3,9 @@
  * XLA, which it blocks until the collective has ended: that is how XLA calls work on the host.
  *
  * The configuration comes as text from xla_ops.py, one group per call:
- *   "kind reduce prescale postscale root set count name\n" then per tensor "dtype ndim d0 d1 ...\n"
- * with the scales as the bits of a float. It is compiled into the function by the same process, but
- * read with care all the same. Start reading at xla_collective(). */
+ *   "kind reduce prescale postscale root set wire count name\n" then per tensor "dtype ndim d0
+ * ...\n" with the scales as the bits of a float. It is compiled into the function by the same
+ * process, but read with care all the same. Start reading at xla_collective(). */
 #include "xla.h"
 
 #include <dlfcn.h>
@@ -156,6 +156,7 @@ static bool group_read(struct group *group, struct reader *reader)
     common.postscale = read_scale(reader);
     common.root = (int32_t)read_int(reader);
     common.process_set = (int32_t)read_int(reader);
+    common.wire = (hvd_wire_t)read_int(reader);
     int64_t count = read_int(reader);
     read_name(reader, name);
     if (reader->is_bad || (common.kind != HVD_ALLREDUCE && common.kind != HVD_BROADCAST) ||
@@ -169,6 +170,8 @@ static bool group_read(struct group *group, struct reader *reader)
         op->name = length > 0 ? group->names[i] : NULL;
         read_tensor(reader, group->shapes[i], &op->input);
         op->output = op->input;
+        if (op->input.dtype != HVD_FLOAT32)
+            op->wire = HVD_WIRE_SAME;
     }
     return !reader->is_bad;
 }

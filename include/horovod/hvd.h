@@ -71,6 +71,17 @@ typedef enum hvd_kind {
     HVD_KIND_COUNT = 7
 } hvd_kind_t;
 
+/* The type in which values travel between machines. Between ranks that share memory nothing is
+ * converted: sums are made from the values themselves. Where they travel, each hop adds in float32
+ * and rounds once; a float16 sum that is not finite travels again as float32. All ranks get the
+ * same bits. */
+typedef enum hvd_wire {
+    HVD_WIRE_SAME = 0, /* that of the tensor */
+    HVD_WIRE_FLOAT16 = 1,
+    HVD_WIRE_BFLOAT16 = 2,
+    HVD_WIRE_COUNT = 3
+} hvd_wire_t;
+
 /* Structs that begin with struct_size grow at their end only, and a field that is 0 has its
  * default. So zero-fill one, set struct_size to its sizeof, then the fields you need:
  *
@@ -136,8 +147,9 @@ typedef struct hvd_op {
     /* For both input and output, which are on the same device. When the op is submitted, work that
      * the caller has already put into `stream` may still be writing to memory that is not host
      * memory. */
-    int32_t memory; /* HVD_MEMORY_* */
-    void *stream;   /* of the memory's kind; NULL: its default one; host memory has none */
+    int32_t memory;  /* HVD_MEMORY_* */
+    void *stream;    /* of the memory's kind; NULL: its default one; host memory has none */
+    hvd_wire_t wire; /* allreduce by SUM or AVERAGE of float32; equal on all ranks. Others: SAME */
 } hvd_op_t;
 
 /* Alternative initialisation: struct_size, no flags, global set, SUM, scales 1, float32, CPU. */

@@ -55,6 +55,7 @@ struct coll {
     /* How to run it, equal on all members; 0: the value of the group's topology, and 100. */
     int32_t channels;
     int32_t threshold_percent; /* of the sizes at which the algorithm changes */
+    hvd_wire_t wire; /* allreduce by HVD_SUM of float32; a backend may ignore it, on all members */
 };
 
 struct backend;
@@ -65,6 +66,7 @@ struct backend_ask {
     hvd_kind_t kind;
     hvd_dtype_t dtype;
     hvd_reduce_t reduce;
+    hvd_wire_t wire;
     int32_t memory;
     uint64_t bytes; /* of all members' inputs, or of the one that all have alike; alltoall: 0 */
 };

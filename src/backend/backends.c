@@ -34,8 +34,11 @@ struct backend_group {
 
 struct backend_ask backends_ask(const struct group *group, const struct coll *coll)
 {
-    struct backend_ask ask = {
-        .kind = coll->kind, .dtype = coll->dtype, .reduce = coll->reduce, .memory = coll->memory};
+    struct backend_ask ask = {.kind = coll->kind,
+                              .dtype = coll->dtype,
+                              .reduce = coll->reduce,
+                              .wire = coll->wire,
+                              .memory = coll->memory};
     size_t members = (size_t)group->size;
     uint64_t count = 0;
     switch (coll->kind) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* batch.c - tensor fusion: ready ops become batches by kind, dtype, reduction, scale, memory,
- * devices and group.
+/* batch.c - tensor fusion: ready ops become batches by kind, dtype, reduction, scale, wire type,
+ * memory, devices and group.
  *
  * Greedy with look-ahead: the first op not yet taken opens a batch; later ones that match join it
  * while the sum stays within HOROVOD_FUSION_THRESHOLD; those that do not match are stepped over, as
@@ -29,8 +29,8 @@ static bool is_match(const struct procset *set, const struct entry *a, const str
         return false;
     if (a->kind == HVD_ALLGATHER)
         return true;
-    return a->reduce == b->reduce && factor_is_same(a->prescale, b->prescale) &&
-           factor_is_same(a->postscale, b->postscale);
+    return a->reduce == b->reduce && a->wire == b->wire &&
+           factor_is_same(a->prescale, b->prescale) && factor_is_same(a->postscale, b->postscale);
 }
 
 bool batch_is_sane(const struct procset *set, const uint32_t *ids, int32_t count)

@@ -12,6 +12,7 @@
 
 #include "engine/engine_private.h"
 #include "engine/shape.h"
+#include "reduce/reduce.h"
 
 static const char *memory_name(const struct request *q)
 {
@@ -129,6 +130,15 @@ static bool compare_reduction(const struct request *a, const struct request *b,
         snprintf(d->text, sizeof d->text,
                  "Mismatched reduction operation: One rank sent reduction op %s, but another rank "
                  "sent reduction op %s.",
+                 va, vb);
+        return false;
+    }
+    if (a->wire != b->wire) {
+        set_value(va, "%s", hvd_dtype_name(reduce_wire_dtype((hvd_wire_t)a->wire)));
+        set_value(vb, "%s", hvd_dtype_name(reduce_wire_dtype((hvd_wire_t)b->wire)));
+        snprintf(d->text, sizeof d->text,
+                 "Mismatched compression: One rank sends its values as %s, but another rank sends "
+                 "them as %s.",
                  va, vb);
         return false;
     }

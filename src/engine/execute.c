@@ -162,6 +162,7 @@ static void lay_coll(struct procset *set, struct run *run, const struct entry *e
                               .reduce = (hvd_reduce_t)e->reduce,
                               .prescale = e->prescale,
                               .postscale = e->postscale,
+                              .wire = (hvd_wire_t)e->wire,
                               .root = e->root,
                               .parts = run->parts,
                               .part_count = run->batch.count,

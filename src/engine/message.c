@@ -39,6 +39,7 @@ void message_request_put(struct writer *w, const struct request *request)
     put_u32(w, (uint32_t)request->root);
     put_u32(w, (uint32_t)request->device);
     put_u8(w, request->memory);
+    put_u8(w, request->wire);
     put_u32(w, request->group);
     put_u32(w, request->waited_ms);
     put_f64(w, request->prescale);
@@ -47,6 +48,14 @@ void message_request_put(struct writer *w, const struct request *request)
     for (int32_t i = 0; i < request->ndim; i++)
         put_i64(w, request->shape[i]);
     put_blob(w, request->payload, request->payload_bytes);
+}
+
+bool message_wire_is_sane(uint8_t kind, uint8_t dtype, uint8_t reduce, uint8_t wire)
+{
+    if (wire == HVD_WIRE_SAME)
+        return true;
+    return wire < HVD_WIRE_COUNT && kind == HVD_ALLREDUCE && dtype == HVD_FLOAT32 &&
+           (reduce == HVD_SUM || reduce == HVD_AVERAGE);
 }
 
 /* Fields without a meaning for a kind have one value each: ranks then agree exactly if the senders
@@ -63,6 +72,8 @@ static bool is_canonical(const struct request *q)
     if ((q->kind == HVD_BARRIER || q->kind == HVD_JOIN) &&
         (q->ndim != 0 || q->dtype != HVD_INT32 || q->memory != HVD_MEMORY_HOST))
         return false;
+    if (!message_wire_is_sane(q->kind, q->dtype, q->reduce, q->wire))
+        return false;
     if (q->device < 0 || (q->memory == HVD_MEMORY_HOST && q->device != HVD_DEVICE_CPU))
         return false;
     return q->payload_bytes == 0;
@@ -73,7 +84,7 @@ static bool set_change_is_sane(const struct request *q)
     size_t most = q->kind == KIND_SET_REMOVE ? 4 : q->kind == KIND_SET_CLOSE ? 8 : PAYLOAD_MAX;
     size_t least = q->kind == KIND_SET_CLOSE ? 8 : 4;
     return q->payload_bytes % 4 == 0 && q->payload_bytes >= least && q->payload_bytes <= most &&
-           q->dtype == 0 && q->reduce == 0 && q->root == 0 && q->ndim == 0 &&
+           q->dtype == 0 && q->reduce == 0 && q->root == 0 && q->ndim == 0 && q->wire == 0 &&
            q->memory == HVD_MEMORY_HOST && q->device == HVD_DEVICE_CPU && q->prescale == 1.0 &&
            q->postscale == 1.0;
 }
@@ -111,6 +122,7 @@ bool message_request_get(struct reader *r, int32_t set_size, struct request *ret
     ret->root = (int32_t)get_u32(r);
     ret->device = (int32_t)get_u32(r);
     ret->memory = get_u8(r);
+    ret->wire = get_u8(r);
     ret->group = get_u32(r);
     ret->waited_ms = get_u32(r);
     ret->prescale = get_f64(r);

@@ -80,6 +80,7 @@ struct request {
     /* This rank's device. In a definition: those of all ranks, folded into a number (0: host). */
     int32_t device;
     uint8_t memory; /* HVD_MEMORY_* */
+    uint8_t wire;   /* hvd_wire_t */
     uint32_t group;
     uint32_t waited_ms; /* since it was submitted */
     double prescale, postscale;
@@ -98,6 +99,9 @@ void message_request_put(struct writer *w, const struct request *request);
 /* false: malformed, beyond a limit, or nothing an engine would write (such as a broadcast with a
  * reduction); *ret must not be used then. `set_size` bounds ranks. */
 bool message_request_get(struct reader *r, int32_t set_size, struct request *ret);
+
+/* Can such an op travel in this type (hvd_wire_t)? */
+bool message_wire_is_sane(uint8_t kind, uint8_t dtype, uint8_t reduce, uint8_t wire);
 
 /* Bytes of an allgather's result if member i contributes dim0[i] rows; false: negative or beyond 63
  * bits. */

@@ -202,6 +202,7 @@ static void request_of(const struct procset *set, const struct op *op, struct re
     ret->root = op->root;
     ret->device = op->device;
     ret->memory = op->memory_kind;
+    ret->wire = op->wire;
     ret->group = op->group;
     ret->waited_ms = engine_waited_ms(set->engine, op->submit_ns);
     ret->prescale = op->prescale;

@@ -79,6 +79,7 @@ struct op {
     int32_t peer; /* world rank */
     uint8_t kind, dtype, reduce, state;
     uint8_t memory_kind;        /* HVD_MEMORY_* */
+    uint8_t wire;               /* hvd_wire_t */
     bool is_lent;               /* copies from or to its memory are running: can't complete yet */
     struct memory_kind *memory; /* accesses in and out; NULL: the processor does */
     struct memory_mark *mark;   /* memory: where the caller's stream was at submit */

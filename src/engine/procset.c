@@ -290,6 +290,7 @@ hvd_status_t procset_define(struct procset *set, const struct request *request, 
     entry->postscale = request->postscale;
     entry->group = request->group;
     entry->memory = request->memory;
+    entry->wire = request->wire;
     entry->devices = request->device;
     entry->plan_batch = -1;
     memcpy(entry->shape, request->shape, sizeof entry->shape);
@@ -334,7 +335,8 @@ bool procset_entry_fits(const struct entry *entry, const struct op *op)
     if (entry->kind != op->kind || entry->dtype != op->dtype || entry->reduce != op->reduce ||
         !factor_is_same(entry->prescale, op->prescale) ||
         !factor_is_same(entry->postscale, op->postscale) || entry->root != op->root ||
-        entry->ndim != op->ndim || entry->memory != op->memory_kind || entry->device != op->device)
+        entry->ndim != op->ndim || entry->memory != op->memory_kind ||
+        entry->device != op->device || entry->wire != op->wire)
         return false;
     int32_t first = op->kind == HVD_ALLTOALL ? 1 : 0; /* its rows are sent with the data */
     for (int32_t i = first; i < op->ndim; i++)

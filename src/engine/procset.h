@@ -34,6 +34,7 @@ struct entry {
     bool is_transient;
     uint8_t kind, dtype, reduce;
     uint8_t memory;  /* HVD_MEMORY_* */
+    uint8_t wire;    /* hvd_wire_t */
     int32_t devices; /* of all ranks, folded into a number; 0: host memory */
     int32_t device;  /* this rank's own */
     int32_t root;

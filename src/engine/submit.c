@@ -192,9 +192,27 @@ static hvd_status_t check_splits(const hvd_op_t *op, int32_t set_size, struct er
     return HVD_OK;
 }
 
+static hvd_status_t check_wire(const hvd_op_t *op, struct error *error)
+{
+    if (op->wire == HVD_WIRE_SAME)
+        return HVD_OK;
+    if ((unsigned)op->wire >= HVD_WIRE_COUNT)
+        return error_set(error, HVD_ERR_INVALID, "There is no wire type %d.", (int)op->wire);
+    if (message_wire_is_sane((uint8_t)op->kind, (uint8_t)op->input.dtype, (uint8_t)op->reduce,
+                             (uint8_t)op->wire))
+        return HVD_OK;
+    return error_set(error, HVD_ERR_INVALID,
+                     "Only an allreduce by SUM or AVERAGE of float32 can travel as %s; cast the "
+                     "tensor, or leave hvd_op.wire 0.",
+                     hvd_dtype_name(reduce_wire_dtype(op->wire)));
+}
+
 static hvd_status_t check_kind(const struct engine *engine, const hvd_op_t *op, int32_t set_size,
                                struct error *error)
 {
+    hvd_status_t status = check_wire(op, error);
+    if (status != HVD_OK)
+        return status;
     if (op->kind == HVD_REDUCESCATTER) {
         if (op->input.ndim == 0)
             return error_set(error, HVD_ERR_INVALID,
@@ -334,6 +352,7 @@ static hvd_status_t op_fill(struct op *o, const hvd_op_t *op, struct procset *se
     o->kind = (uint8_t)op->kind;
     o->dtype = (uint8_t)op->input.dtype;
     o->reduce = (uint8_t)op->reduce;
+    o->wire = (uint8_t)op->wire;
     o->flags = op->flags;
     o->prescale = scale_of(op, op->prescale);
     o->postscale = scale_of(op, op->postscale);

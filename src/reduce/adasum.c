@@ -56,8 +56,8 @@ static void dots_16_bits(const struct reduce_kernels *kernels, bool is_bfloat, c
         const size_t n = count - i < BLOCK_COUNT ? count - i : BLOCK_COUNT;
         const unsigned char *from_a = (const unsigned char *)a + 2 * i;
         const unsigned char *from_b = (const unsigned char *)b + 2 * i;
-        (is_bfloat ? kernels->widen_bf16 : kernels->widen_f16)(from_a, n, wide_a);
-        (is_bfloat ? kernels->widen_bf16 : kernels->widen_f16)(from_b, n, wide_b);
+        (is_bfloat ? kernels->widen_bf16 : kernels->widen_f16)(from_a, n, 1.0f, wide_a);
+        (is_bfloat ? kernels->widen_bf16 : kernels->widen_f16)(from_b, n, 1.0f, wide_b);
         dots_add(kernels->dots_f32, wide_a, wide_b, n, sizeof(float), lanes);
     }
 }
@@ -71,10 +71,10 @@ static void combine_16_bits(const struct reduce_kernels *kernels, bool is_bfloat
         const size_t n = count - i < BLOCK_COUNT ? count - i : BLOCK_COUNT;
         unsigned char *from_a = (unsigned char *)a + 2 * i;
         const unsigned char *from_b = (const unsigned char *)b + 2 * i;
-        (is_bfloat ? kernels->widen_bf16 : kernels->widen_f16)(from_a, n, wide_a);
-        (is_bfloat ? kernels->widen_bf16 : kernels->widen_f16)(from_b, n, wide_b);
+        (is_bfloat ? kernels->widen_bf16 : kernels->widen_f16)(from_a, n, 1.0f, wide_a);
+        (is_bfloat ? kernels->widen_bf16 : kernels->widen_f16)(from_b, n, 1.0f, wide_b);
         combine(kernels->combine_f32, wide_a, wide_b, n, sizeof(float), ca, cb);
-        (is_bfloat ? kernels->narrow_bf16 : kernels->narrow_f16)(wide_a, n, from_a);
+        (is_bfloat ? kernels->narrow_bf16 : kernels->narrow_f16)(wide_a, n, 1.0f, from_a);
     }
 }
 

@@ -57,10 +57,11 @@ struct reduce_kernels {
     reduce_block_fn block[HVD_DTYPE_COUNT][REDUCE_KERNEL_OP_COUNT][REDUCE_KERNEL_MODE_COUNT];
     reduce_dots_fn dots_f32, dots_f64;
     reduce_combine_fn combine_f32, combine_f64;
-    void (*widen_f16)(const void *halves, size_t count, float *ret_floats);
-    void (*widen_bf16)(const void *bfloats, size_t count, float *ret_floats);
-    void (*narrow_f16)(const float *floats, size_t count, void *ret_halves);
-    void (*narrow_bf16)(const float *floats, size_t count, void *ret_bfloats);
+    /* Whole arrays between 16 bits and float, times `factor`; exactly 1: nothing is multiplied. */
+    void (*widen_f16)(const void *halves, size_t count, float factor, float *ret_floats);
+    void (*widen_bf16)(const void *bfloats, size_t count, float factor, float *ret_floats);
+    void (*narrow_f16)(const float *floats, size_t count, float factor, void *ret_halves);
+    void (*narrow_bf16)(const float *floats, size_t count, float factor, void *ret_bfloats);
 };
 
 const struct reduce_kernels *reduce_kernels_scalar(void); /* never NULL */

@@ -171,27 +171,48 @@ void reduce_scale(hvd_dtype_t dtype, void *data, size_t count, double factor)
     reduce_copy(dtype, data, data, count, factor);
 }
 
-/* --- float16 where sums must not overflow on their way --- */
+/* --- between 16 bits and float32, and sums that must not overflow on their way --- */
 
-void reduce_widen(const void *halves, size_t count, double factor, float *ret_floats)
+void reduce_widen(hvd_dtype_t narrow, const void *from, size_t count, double factor,
+                  float *ret_floats)
 {
-    isa_kernels_best()->widen_f16(halves, count, ret_floats);
-    if (factor != 1.0)
-        reduce_scale(HVD_FLOAT32, ret_floats, count, factor);
+    const struct reduce_kernels *kernels = isa_kernels_best();
+    assert(narrow == HVD_FLOAT16 || narrow == HVD_BFLOAT16);
+    (narrow == HVD_FLOAT16 ? kernels->widen_f16 : kernels->widen_bf16)(from, count, (float)factor,
+                                                                       ret_floats);
 }
 
-void reduce_narrow(const float *floats, size_t count, void *ret_halves)
+void reduce_narrow(hvd_dtype_t narrow, const float *floats, size_t count, double factor,
+                   void *ret_narrow)
 {
-    isa_kernels_best()->narrow_f16(floats, count, ret_halves);
+    const struct reduce_kernels *kernels = isa_kernels_best();
+    assert(narrow == HVD_FLOAT16 || narrow == HVD_BFLOAT16);
+    (narrow == HVD_FLOAT16 ? kernels->narrow_f16 : kernels->narrow_bf16)(floats, count,
+                                                                         (float)factor, ret_narrow);
 }
 
-bool reduce_is_finite(const void *halves, size_t count)
+/* An exponent of all ones carries into the sign when one is added to it. */
+static bool is_finite_16(const uint16_t *bits, size_t count, uint16_t exponent_one)
 {
-    const uint16_t *bits = halves;
     uint16_t any = 0;
-    for (size_t i = 0; i < count; i++) /* an exponent of all ones carries into the sign */
-        any |= (uint16_t)((bits[i] & 0x7fff) + 0x0400);
+    for (size_t i = 0; i < count; i++)
+        any |= (uint16_t)((bits[i] & 0x7fff) + exponent_one);
     return (any & 0x8000) == 0;
+}
+
+static bool is_finite_32(const uint32_t *bits, size_t count)
+{
+    uint32_t any = 0;
+    for (size_t i = 0; i < count; i++)
+        any |= (bits[i] & 0x7fffffff) + (1u << 23);
+    return (any & 0x80000000) == 0;
+}
+
+bool reduce_is_finite(hvd_dtype_t dtype, const void *values, size_t count)
+{
+    if (dtype == HVD_FLOAT32)
+        return is_finite_32(values, count);
+    return is_finite_16(values, count, dtype == HVD_FLOAT16 ? 1u << 10 : 1u << 7);
 }
 
 bool reduce_needs_width(hvd_dtype_t dtype, hvd_reduce_t op, double postscale)

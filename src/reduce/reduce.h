@@ -78,10 +78,21 @@ void reduce_adasum_dots(hvd_dtype_t dtype, const void *a, const void *b, size_t 
 void reduce_adasum_combine(hvd_dtype_t dtype, void *a, const void *b, size_t count, double ca,
                            double cb);
 
-/* float16 to float32 and back, times `factor`; and are all of them finite? */
-void reduce_widen(const void *halves, size_t count, double factor, float *ret_floats);
-void reduce_narrow(const float *floats, size_t count, void *ret_halves);
-bool reduce_is_finite(const void *halves, size_t count);
+/* float16 or bfloat16 (`narrow`) to float32 and back, times `factor` cast to float: multiplied as
+ * float32, rounded once to nearest even. The buffers do not overlap. */
+void reduce_widen(hvd_dtype_t narrow, const void *from, size_t count, double factor,
+                  float *ret_floats);
+void reduce_narrow(hvd_dtype_t narrow, const float *floats, size_t count, double factor,
+                   void *ret_narrow);
+/* Are all of them finite? float16, bfloat16, float32. */
+bool reduce_is_finite(hvd_dtype_t dtype, const void *values, size_t count);
+/* The type of a float32 that travels so. */
+static inline hvd_dtype_t reduce_wire_dtype(hvd_wire_t wire)
+{
+    return wire == HVD_WIRE_FLOAT16    ? HVD_FLOAT16
+           : wire == HVD_WIRE_BFLOAT16 ? HVD_BFLOAT16
+                                       : HVD_FLOAT32;
+}
 /* Can a result be finite although an intermediate float16 sum is not? */
 bool reduce_needs_width(hvd_dtype_t dtype, hvd_reduce_t op, double postscale);
 

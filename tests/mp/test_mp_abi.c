@@ -21,6 +21,7 @@ _Static_assert(offsetof(hvd_op_t, splits) == 120, "");
 _Static_assert(offsetof(hvd_op_t, arg) == 152, "");
 _Static_assert(offsetof(hvd_op_t, memory) == 160, "");
 _Static_assert(offsetof(hvd_op_t, stream) == 168, "");
+_Static_assert(offsetof(hvd_op_t, wire) == 176, "");
 _Static_assert(offsetof(hvd_config_t, rendezvous) == 32, "");
 _Static_assert(offsetof(hvd_config_t, mpi_comm_count) == 112, "");
 _Static_assert(offsetof(hvd_stats_t, sleeps) == 112, "");
@@ -141,14 +142,14 @@ static int body_op_sizes(int rank, int size, void *arg)
         sum_is(&ops[0].known, 3, size, x);
     }
     ops[2].more[NEW_BYTES - 1] = 1;
-    refused(&ops[0].known, 3, HVD_ERR_UNSUPPORTED, "struct hvd_op has 200 bytes and sets a field");
+    refused(&ops[0].known, 3, HVD_ERR_UNSUPPORTED, "struct hvd_op has 208 bytes and sets a field");
     ops[2].more[NEW_BYTES - 1] = 0;
     ops[1].known.struct_size = sizeof(hvd_op_t);
-    refused(&ops[0].known, 3, HVD_ERR_INVALID, "member 1 of the group is 176");
+    refused(&ops[0].known, 3, HVD_ERR_INVALID, "member 1 of the group is 184");
     hvd_op_t mixed[2] = {ops[0].known, ops[1].known};
     mixed[0].struct_size = sizeof mixed[0];
     mixed[1].struct_size = sizeof mixed[1] + 8;
-    refused(mixed, 2, HVD_ERR_INVALID, "member 1 of the group is 184");
+    refused(mixed, 2, HVD_ERR_INVALID, "member 1 of the group is 192");
     const size_t bad[] = {0, 8, offsetof(hvd_op_t, memory) - 1, (size_t)1 << 40, SIZE_MAX};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         ops[0].known.struct_size = bad[i];

@@ -364,11 +364,13 @@ static inline void backend_conform_score(void **state)
     assert_true(strlen(w.backend[0]->ops->name) > 0);
     for (int kind = 0; kind < HVD_KIND_COUNT; kind++)
         for (int reduce = 0; reduce < HVD_REDUCE_COUNT; reduce++)
-            for (int32_t memory = 0; memory < 3; memory++) {
+            for (int32_t memory = 0; memory < 4; memory++) {
+                bool is_narrow = memory == 3 && kind == HVD_ALLREDUCE && reduce == HVD_SUM;
                 struct backend_ask ask = {.kind = (hvd_kind_t)kind,
                                           .dtype = HVD_FLOAT32,
                                           .reduce = (hvd_reduce_t)reduce,
-                                          .memory = memory,
+                                          .memory = is_narrow ? 0 : memory,
+                                          .wire = is_narrow ? HVD_WIRE_BFLOAT16 : HVD_WIRE_SAME,
                                           .bytes = 64};
                 const struct backend_ops *ops = w.backend[0]->ops;
                 assert_non_null(ops->score);
@@ -382,7 +384,8 @@ static inline void backend_conform_score(void **state)
                 struct error error = {0};
                 for (int32_t r = 0; r < 2; r++) {
                     conform_part(s, r, 0, 4, 4, false);
-                    s->coll[r].memory = memory;
+                    s->coll[r].memory = ask.memory;
+                    s->coll[r].wire = ask.wire;
                     assert_int_equal(ops->start(w.backend[r], w.group[r], &s->coll[r], &error),
                                      HVD_ERR_UNSUPPORTED);
                     assert_true(error.text[0] != '\0');

@@ -20,6 +20,7 @@ static struct request sample(void)
                         .reduce = HVD_SUM,
                         .rank = 2,
                         .device = HVD_DEVICE_CPU,
+                        .wire = HVD_WIRE_BFLOAT16,
                         .group = 77,
                         .prescale = 0.5,
                         .postscale = 2.0,
@@ -54,6 +55,7 @@ static void test_round_trip(void **state)
     assert_int_equal(got.name_bytes, 6);
     assert_memory_equal(got.name, "grad.1", 6);
     assert_int_equal(got.rank, 2);
+    assert_int_equal(got.wire, HVD_WIRE_BFLOAT16);
     assert_int_equal(got.group, 77);
     assert_true(got.prescale == 0.5 && got.postscale == 2.0);
     assert_int_equal(got.ndim, 2);
@@ -67,8 +69,8 @@ static void test_refused(void **state)
     (void)state;
     uint8_t bytes[512];
     struct request got;
-    struct request bad[8];
-    for (int i = 0; i < 8; i++)
+    struct request bad[12];
+    for (int i = 0; i < 12; i++)
         bad[i] = sample();
     bad[0].rank = 4;
     bad[1].rank = -1;
@@ -79,7 +81,11 @@ static void test_refused(void **state)
     bad[6].shape[0] = bad[6].shape[1] = INT64_C(1) << 40;
     bad[7].kind = HVD_BROADCAST;
     bad[7].root = 4;
-    for (int i = 0; i < 8; i++)
+    bad[8].wire = HVD_WIRE_COUNT;
+    bad[9].dtype = HVD_FLOAT64;
+    bad[10].reduce = HVD_MAX;
+    bad[11].kind = HVD_REDUCESCATTER;
+    for (int i = 0; i < 12; i++)
         assert_false(decode(bytes, encode(&bad[i], bytes, sizeof bytes), &got));
     struct request nameless = sample();
     nameless.name_bytes = 0;

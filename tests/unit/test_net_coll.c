@@ -931,6 +931,163 @@ static void test_half_averages(void **state)
     world_close(w);
 }
 
+/* ---- float32 that travels in a smaller type ---- */
+
+struct wire_case {
+    hvd_wire_t wire;
+    double prescale, postscale;
+    float (*value)(int32_t rank, uint64_t i);
+    double error_most; /* relative to the largest magnitude that is added */
+};
+
+static float wire_whole(int32_t rank, uint64_t i)
+{
+    return (float)((uint64_t)rank + i % 5); /* sums of up to 9 ranks have few bits */
+}
+
+static float wire_any(int32_t rank, uint64_t i)
+{
+    uint64_t x = ((uint64_t)rank * 1000003 + i + 1) * 6364136223846793005ull;
+    return ((float)(x >> 40) / 16777216.0f - 0.5f) * (float)(1u << i % 7);
+}
+
+static float wire_tiny(int32_t rank, uint64_t i)
+{
+    return wire_any(rank, i) * 1e-7f; /* subnormal as float16, and 0 once divided */
+}
+
+static float wire_large(int32_t rank, uint64_t i)
+{
+    return wire_any(rank, i) * 2000.0f; /* up to 64000: sums leave the range of float16 */
+}
+
+static float wire_huge(int32_t rank, uint64_t i)
+{
+    return wire_any(rank, i) * 1e30f;
+}
+
+/* Ranks of one machine add their float32; the sum has few bits although its terms do not. */
+static float wire_pairs(int32_t rank, uint64_t i)
+{
+    return rank % 2 == 0 ? 256.5f + (float)(i % 3) : -256.0f;
+}
+
+static void wire_check(struct world *w, const struct wire_case *c, const uint64_t *counts,
+                       int32_t part_count, bool in_place)
+{
+    static struct tensors t;
+    struct reduction r = {HVD_FLOAT32, HVD_SUM, c->prescale, c->postscale, w->size};
+    tensors_init(&t, w->size, part_count, HVD_FLOAT32);
+    for (int32_t rank = 0; rank < w->size; rank++)
+        for (int32_t p = 0; p < part_count; p++) {
+            tensor_make(&t, rank, p, counts[p], counts[p], in_place);
+            for (uint64_t i = 0; i < counts[p]; i++)
+                ((float *)(uintptr_t)t.parts[rank][p].in)[i] = c->value(rank, i);
+        }
+    colls_make(&t, HVD_ALLREDUCE, &r);
+    for (int32_t rank = 0; rank < w->size; rank++)
+        t.colls[rank].wire = c->wire;
+    run(w, t.colls);
+    for (int32_t p = 0; p < part_count; p++) {
+        for (int32_t rank = 1; rank < w->size; rank++)
+            assert_memory_equal(t.parts[rank][p].out, t.parts[0][p].out, counts[p] * sizeof(float));
+        for (uint64_t i = 0; i < counts[p]; i++) {
+            double sum = 0, most = 0;
+            for (int32_t rank = 0; rank < w->size; rank++) {
+                sum += (double)c->value(rank, i);
+                most += fabs((double)c->value(rank, i));
+            }
+            double factor = c->prescale * c->postscale;
+            double got = (double)((const float *)t.parts[0][p].out)[i];
+            if (!(fabs(got - sum * factor) <= c->error_most * fabs(most * factor)))
+                fail_msg("wire %d, %d ranks, part %d [%llu]: %g, not %g", (int)c->wire, w->size, p,
+                         (unsigned long long)i, got, sum * factor);
+        }
+    }
+    tensors_free(&t);
+}
+
+static void wire_checks(struct world *w)
+{
+    static const uint64_t fused[] = {5, 0, 1300, 1}, one[] = {7001};
+    /* Each value is rounded once and each sum at most once per hop: 9 hops of 2^-9 or 2^-12. */
+    static const double bf16 = 10.0 / 512, fp16 = 10.0 / 4096, wide = 1e-6;
+    const double average = 1.0 / w->size;
+    const struct wire_case cases[] = {
+        {HVD_WIRE_BFLOAT16, 1.0, 1.0, wire_whole, 0.0},
+        {HVD_WIRE_FLOAT16, 1.0, 1.0, wire_whole, 0.0},
+        {HVD_WIRE_BFLOAT16, 1.0, average, wire_any, bf16},
+        {HVD_WIRE_FLOAT16, 1.0, average, wire_any, fp16},
+        {HVD_WIRE_BFLOAT16, 0.5, 3.0, wire_huge, bf16},
+        {HVD_WIRE_BFLOAT16, 1.0, average, wire_tiny, bf16},
+        /* the factors keep it in range, as a user of float16 intends */
+        {HVD_WIRE_FLOAT16, 1e7, 1e-7 * average, wire_tiny, fp16},
+        {HVD_WIRE_FLOAT16, 1e-3, 1e3, wire_large, fp16},
+        {HVD_WIRE_FLOAT16, 1.0, average, wire_large, fp16},
+        {HVD_WIRE_FLOAT16, 1.0, 1.0, wire_large, fp16},
+        /* no value fits: travels as float32 */
+        {HVD_WIRE_FLOAT16, 1.0, 1.0, wire_huge, wide},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        wire_check(w, &cases[i], one, 1, i % 2 == 0);
+        wire_check(w, &cases[i], fused, 4, i % 2 == 1);
+        wire_check(w, &cases[i], one, 1, i % 2 == 1);
+    }
+}
+
+static uint64_t bytes_sent(struct world *w, const struct wire_case *c, uint64_t count)
+{
+    uint64_t sum = 0;
+    memset(w->bytes_sent, 0, sizeof w->bytes_sent);
+    wire_check(w, c, &count, 1, false);
+    for (int32_t rank = 0; rank < w->size; rank++)
+        sum += w->bytes_sent[rank];
+    return sum;
+}
+
+static void test_wire(void **state)
+{
+    static const char *const algorithms[] = {NULL, "recursive_doubling", "rabenseifner", "ring",
+                                             "double_tree"};
+    const struct wire_case plain = {HVD_WIRE_SAME, 1.0, 1.0, wire_whole, 0.0};
+    const struct wire_case narrow = {HVD_WIRE_BFLOAT16, 1.0, 1.0, wire_whole, 0.0};
+    (void)state;
+    for (size_t a = 0; a < sizeof algorithms / sizeof algorithms[0]; a++)
+        for (int32_t size = 1; size <= (HVD_TEST_QUICK ? 4 : 9); size++) {
+            struct world_options options = {.algorithm = algorithms[a], .set_id = 3};
+            struct world *w = world_open(size, a * 7 + (uint64_t)size, &options);
+            /* alone, nothing travels and nothing is rounded */
+            if (size > 1)
+                wire_checks(w);
+            else
+                wire_check(w, &(struct wire_case){HVD_WIRE_BFLOAT16, 1.0, 0.5, wire_any, 0.0},
+                           &(uint64_t){77}, 1, false);
+            if (algorithms[a] != NULL)
+                assert_int_equal(bytes_sent(w, &plain, 30000), 2 * bytes_sent(w, &narrow, 30000));
+            world_close(w);
+        }
+}
+
+static void test_wire_two_level(void **state)
+{
+    static const int32_t even[] = {0, 0, 1, 1}, uneven[] = {0, 0, 1, 1, 1, 1, 2, 2};
+    const struct wire_case plain = {HVD_WIRE_SAME, 1.0, 0.25, wire_pairs, 0.0};
+    struct wire_case narrow = {HVD_WIRE_BFLOAT16, 1.0, 0.25, wire_pairs, 0.0};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct world_options options = {
+            .host = i == 0 ? even : uneven, .host_count = i == 0 ? 2 : 3, .set_id = 1};
+        struct world *w = world_open(i == 0 ? 4 : 8, 5, &options);
+        uint64_t all = bytes_sent(w, &plain, 70000);
+        assert_int_equal(all, 2 * bytes_sent(w, &narrow, 70000));
+        narrow.wire = HVD_WIRE_FLOAT16;
+        assert_int_equal(all, 2 * bytes_sent(w, &narrow, 70000));
+        narrow.wire = HVD_WIRE_BFLOAT16;
+        wire_checks(w);
+        world_close(w);
+    }
+}
+
 /* ---- real shared memory, one thread per rank ---- */
 
 struct player {
@@ -973,11 +1130,11 @@ static void *play(void *arg)
         uint64_t count = turn % 2 == 0 ? PLAY_COUNT : 11;
         struct coll_part part = {in, out, count}, piece = {in, all, 100};
         struct coll reduce = {HVD_ALLREDUCE, HVD_FLOAT32, HVD_SUM, 1,    0.5, 0, 0,
-                              &part,         1,           NULL,    NULL, 0,   0};
+                              &part,         1,           NULL,    NULL, 0,   0, 0};
         struct coll gather = {HVD_ALLGATHER, HVD_FLOAT32, HVD_SUM, 1,    1, 0, 0,
-                              &piece,        1,           counts,  NULL, 0, 0};
-        struct coll cast = {HVD_BROADCAST, HVD_FLOAT32, HVD_SUM, 1, 1, turn % size, 0, &part, 1,
-                            NULL,          NULL,        0,       0};
+                              &piece,        1,           counts,  NULL, 0, 0, 0};
+        struct coll cast = {HVD_BROADCAST, HVD_FLOAT32, HVD_SUM, 1,    1, turn % size, 0,
+                            &part,         1,           NULL,    NULL, 0, 0,           0};
         for (uint64_t i = 0; i < count; i++)
             in[i] = (float)((uint64_t)rank + i % 50 + (uint64_t)turn);
         player->failures += play_one(player, &reduce);
@@ -1455,10 +1612,19 @@ static void test_no_memory(void **state)
     (void)state;
     struct world *w = world_open(2, 1, &(struct world_options){0});
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
-        struct coll coll = {kinds[k], HVD_FLOAT32, k == 5 ? HVD_ADASUM : HVD_SUM,
-                            1,        0.5,         0,
-                            0,        parts,       2,
-                            counts,   counts,      0,
+        struct coll coll = {kinds[k],
+                            HVD_FLOAT32,
+                            k == 5 ? HVD_ADASUM : HVD_SUM,
+                            1,
+                            0.5,
+                            0,
+                            0,
+                            parts,
+                            2,
+                            counts,
+                            counts,
+                            0,
+                            0,
                             0};
         for (uint64_t fail_at = 1;; fail_at++) {
             struct fault_os *fault = fault_os_create(os_host(), fail_at);
@@ -1495,16 +1661,17 @@ static void test_no_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_allreduce_types), cmocka_unit_test(test_allreduce_sizes),
-        cmocka_unit_test(test_neighbours),      cmocka_unit_test(test_allreduce_bits),
-        cmocka_unit_test(test_two_level),       cmocka_unit_test(test_two_level_memory),
-        cmocka_unit_test(test_again),           cmocka_unit_test(test_half_averages),
-        cmocka_unit_test(test_threads),         cmocka_unit_test(test_allgather),
-        cmocka_unit_test(test_broadcast),       cmocka_unit_test(test_alltoall),
-        cmocka_unit_test(test_reducescatter),   cmocka_unit_test(test_barrier),
-        cmocka_unit_test(test_adasum),          cmocka_unit_test(test_adasum_refusals),
-        cmocka_unit_test(test_reset),           cmocka_unit_test(test_dead_peer),
-        cmocka_unit_test(test_no_allocation),   cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_allreduce_types),  cmocka_unit_test(test_allreduce_sizes),
+        cmocka_unit_test(test_allreduce_bits),   cmocka_unit_test(test_two_level),
+        cmocka_unit_test(test_two_level_memory), cmocka_unit_test(test_again),
+        cmocka_unit_test(test_half_averages),    cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_allgather),        cmocka_unit_test(test_broadcast),
+        cmocka_unit_test(test_alltoall),         cmocka_unit_test(test_reducescatter),
+        cmocka_unit_test(test_barrier),          cmocka_unit_test(test_adasum),
+        cmocka_unit_test(test_adasum_refusals),  cmocka_unit_test(test_reset),
+        cmocka_unit_test(test_dead_peer),        cmocka_unit_test(test_no_allocation),
+        cmocka_unit_test(test_no_memory),        cmocka_unit_test(test_wire),
+        cmocka_unit_test(test_neighbours),       cmocka_unit_test(test_wire_two_level),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -716,6 +716,102 @@ static void test_conversions_in_kernels(void **state)
         }
 }
 
+static float ref_times(float value, double factor)
+{
+    volatile float product = value * (float)factor;
+    return factor == 1.0 ? value : product;
+}
+
+static bool is_same_float(float a, float b)
+{
+    return (isnan(a) && isnan(b)) || reduce_bits_of(a) == reduce_bits_of(b);
+}
+
+static bool is_same_narrow(hvd_dtype_t narrow, uint16_t a, uint16_t b)
+{
+    bool is_half = narrow == HVD_FLOAT16;
+    if (isnan(is_half ? ref_half_to_float(a) : ref_bfloat_to_float(a)))
+        return isnan(is_half ? ref_half_to_float(b) : ref_bfloat_to_float(b));
+    return a == b;
+}
+
+/* Whole arrays: all narrow values, and floats near every one of them, at odd places and lengths. */
+static void check_arrays(hvd_dtype_t narrow, double factor, size_t count, size_t shift)
+{
+    enum { MOST = 65536 + 8 };
+    static uint16_t narrows[MOST], narrowed[MOST];
+    static float floats[MOST], widened[MOST];
+    bool is_half = narrow == HVD_FLOAT16;
+
+    for (size_t i = 0; i < MOST; i++) {
+        narrows[i] = (uint16_t)(i - shift);
+        floats[i] = reduce_float_of((reduce_bits_of(is_half ? ref_half_to_float(narrows[i])
+                                                            : ref_bfloat_to_float(narrows[i])) +
+                                     (is_half ? 0xfffu : 0x7fffu) + (uint32_t)(i % 3)));
+    }
+    memset(narrowed, GUARD, sizeof(narrowed));
+    memset(widened, GUARD, sizeof(widened));
+    const uint16_t narrow_guard = narrowed[0];
+    const float wide_guard = widened[0];
+    reduce_narrow(narrow, floats + shift, count, factor, narrowed + shift);
+    reduce_widen(narrow, narrows + shift, count, factor, widened + shift);
+    for (size_t i = 0; i < MOST; i++) {
+        if (i < shift || i >= shift + count) {
+            assert_int_equal(narrowed[i], narrow_guard);
+            assert_int_equal(reduce_bits_of(widened[i]), reduce_bits_of(wide_guard));
+            continue;
+        }
+        float scaled = ref_times(floats[i], factor);
+        uint16_t want = is_half ? ref_float_to_half(scaled) : ref_float_to_bfloat(scaled);
+        float wide = is_half ? ref_half_to_float(narrows[i]) : ref_bfloat_to_float(narrows[i]);
+        assert_true(is_same_narrow(narrow, narrowed[i], want));
+        assert_true(is_same_float(widened[i], ref_times(wide, factor)));
+    }
+}
+
+static void test_arrays(void **state)
+{
+    static const double factors[] = {1.0, 1.0 / 3.0, 1e-3, 4096.0, -0.7};
+    static const enum reduce_isa best_last[] = {REDUCE_SCALAR, REDUCE_NEON, REDUCE_AVX2,
+                                                REDUCE_AVX512};
+    (void)state;
+    for (size_t n = 0; n < sizeof(best_last) / sizeof(best_last[0]); n++) {
+        if (!reduce_has_isa(best_last[n]))
+            continue;
+        reduce_force_isa(best_last[n]);
+        for (size_t f = 0; f < sizeof(factors) / sizeof(factors[0]); f++) {
+            check_arrays(HVD_FLOAT16, factors[f], 65536, f);
+            check_arrays(HVD_BFLOAT16, factors[f], 65536, f);
+        }
+        for (size_t count = 0; count < 35; count++) {
+            check_arrays(HVD_FLOAT16, 1.0, count, count % 7);
+            check_arrays(HVD_BFLOAT16, 0.5, count, count % 7);
+        }
+    }
+}
+
+static void test_is_finite(void **state)
+{
+    (void)state;
+    uint16_t halves[37];
+    float floats[37];
+    for (size_t i = 0; i < 37; i++) {
+        memset(halves, 0, sizeof(halves));
+        halves[i] = 0xfbff; /* -65504 */
+        assert_true(reduce_is_finite(HVD_FLOAT16, halves, 37));
+        halves[i] = i % 2 ? 0x7c00 : 0xfe00;
+        assert_false(reduce_is_finite(HVD_FLOAT16, halves, 37));
+        assert_true(reduce_is_finite(HVD_BFLOAT16, halves, 37));
+        halves[i] = i % 2 ? 0xff80 : 0x7fc0;
+        assert_false(reduce_is_finite(HVD_BFLOAT16, halves, 37));
+        memset(floats, 0, sizeof(floats));
+        floats[i] = -FLT_MAX;
+        assert_true(reduce_is_finite(HVD_FLOAT32, floats, 37));
+        floats[i] = i % 2 ? -INFINITY : NAN;
+        assert_false(reduce_is_finite(HVD_FLOAT32, floats, 37));
+    }
+}
+
 /* ---- Adasum ---- */
 
 static double get_double(hvd_dtype_t dtype, const unsigned char *p)
@@ -847,6 +943,8 @@ int main(void)
         cmocka_unit_test(test_check),
         cmocka_unit_test(test_conversions),
         cmocka_unit_test(test_conversions_in_kernels),
+        cmocka_unit_test(test_arrays),
+        cmocka_unit_test(test_is_finite),
         cmocka_unit_test(test_adasum),
         cmocka_unit_test(test_isa_choice),
     };

@@ -11,9 +11,10 @@ from horovod.common.names import global_process_set
 _arrays = Arrays()  # failures of a peer or of the job are what elastic training looks for
 
 
-def grouped_allreduce(values, name, op, scales=NO_SCALES, process_set=global_process_set):
+def grouped_allreduce(values, name, op, scales=NO_SCALES, process_set=global_process_set, wire=0):
+    """wire: the native flag of the type in which float32 travels; 0: its own."""
     set_id = process_set.process_set_id
-    return _arrays.same_shape(native.ALLREDUCE, values, name, op, scales, 0, set_id)
+    return _arrays.same_shape(native.ALLREDUCE, values, name, op, scales, 0, set_id, wire)
 
 
 def broadcast(value, root_rank, name):

@@ -11,6 +11,7 @@ from jax.experimental import io_callback
 from horovod._keras import host as hvd
 from horovod._keras.plain import *  # noqa: F403
 from horovod._keras.plain import key
+from horovod.common.compression import NoneCompressor, wire_flag
 from horovod.common.reduction import Reduction, chunks_of
 
 basics = hvd
@@ -26,14 +27,19 @@ def _call(function, arrays):
     return io_callback(function, shapes, *arrays, ordered=True)
 
 
+def _compressor(array, wire, compression):
+    """What is float32 is not cast if the core converts it."""
+    return NoneCompressor if wire and array.dtype == np.float32 else compression
+
+
 def make_reducer(how: Reduction) -> Callable:
     scales = how.scale_factors()
+    wire = wire_flag(how.compression, how.op)
 
     def reduce_chunk(chunk_name):
         def reduce(*arrays):
-            return hvd.grouped_allreduce(
-                [np.asarray(array) for array in arrays], chunk_name, how.op, scales, how.process_set
-            )
+            inputs = [np.asarray(array) for array in arrays]
+            return hvd.grouped_allreduce(inputs, chunk_name, how.op, scales, how.process_set, wire)
 
         return reduce
 
@@ -44,11 +50,15 @@ def make_reducer(how: Reduction) -> Callable:
         # Callbacks run one after the other: all in one is the quick way.
         groups = 1 if how.groups is None else how.groups
         for chunk in chunks_of(results, variables, groups, key):
-            pairs = [how.compression.compress(jnp.asarray(results[index])) for index in chunk]
+            inputs = [jnp.asarray(results[index]) for index in chunk]
+            compressors = [_compressor(array, wire, how.compression) for array in inputs]
+            pairs = [by.compress(array) for by, array in zip(compressors, inputs, strict=True)]
             reduce = reduce_chunk(f"{how.name}.{chunk[0]}")
             reduced = _call(reduce, [array for array, _ in pairs])
-            for index, array, (_, context) in zip(chunk, reduced, pairs, strict=True):
-                results[index] = how.compression.decompress(array, context)
+            for index, by, array, (_, context) in zip(
+                chunk, compressors, reduced, pairs, strict=True
+            ):
+                results[index] = by.decompress(array, context)
         return results
 
     return allreduce_grads
@@ -59,9 +69,12 @@ def make_reducer(how: Reduction) -> Callable:
 
 def allreduce(backend, value, name, average, prescale_factor, postscale_factor, op, compression):
     op = hvd.handle_average_backwards_compatibility(op, average)
-    array, context = compression.compress(np.asarray(value))
+    wire = wire_flag(compression, op)
+    value = np.asarray(value)
+    compression = _compressor(value, wire, compression)
+    array, context = compression.compress(value)
     scales = (prescale_factor, postscale_factor)
-    (result,) = hvd.grouped_allreduce([array], name or "allreduce", op, scales)
+    (result,) = hvd.grouped_allreduce([array], name or "allreduce", op, scales, wire=wire)
     return jnp.asarray(compression.decompress(result, context))
 
 

@@ -8,7 +8,9 @@ import torch
 import horovod.torch as hvd
 from horovod._keras.plain import *  # noqa: F403
 from horovod._keras.plain import key
+from horovod.common.compression import NoneCompressor, wire_flag
 from horovod.common.reduction import Reduction, chunks_of
+from horovod.torch.mpi_ops import _HOLD, _grouped_allreduce_async
 from horovod.torch.private import disable_compile
 
 basics = hvd
@@ -17,7 +19,10 @@ none = hvd.Compression.none
 
 def make_reducer(how: Reduction) -> Callable:
     prescale, postscale = how.scale_factors()
-    compression = how.compression
+    wire = wire_flag(how.compression, how.op)
+
+    def compressor_of(tensor):
+        return NoneCompressor if wire and tensor.dtype is torch.float32 else how.compression
 
     # Not for torch.compile: a compiled step goes around it.
     @disable_compile
@@ -27,20 +32,20 @@ def make_reducer(how: Reduction) -> Callable:
             return results
         pending = []
         for chunk in chunks_of(results, variables, how.groups, key):
-            pairs = [compression.compress(results[index].contiguous()) for index in chunk]
-            handle = hvd.grouped_allreduce_async_(
-                [tensor for tensor, _ in pairs],
-                name=f"{how.name}.{chunk[0]}",
-                op=how.op,
-                prescale_factor=prescale,
-                postscale_factor=postscale,
-                process_set=how.process_set,
+            pairs = []
+            for index in chunk:
+                tensor = results[index].contiguous()
+                pairs.append(compressor_of(tensor).compress(tensor))
+            tensors = [tensor for tensor, _ in pairs]
+            handle = _grouped_allreduce_async(
+                *(tensors, tensors, f"{how.name}.{chunk[0]}", how.op, prescale, postscale),
+                *(how.process_set, _HOLD | wire),
             )
             pending.append((handle, chunk, pairs))
         for handle, chunk, pairs in pending:
             reduced = hvd.synchronize(handle)
             for index, tensor, (_, context) in zip(chunk, reduced, pairs, strict=True):
-                results[index] = compression.decompress(tensor, context)
+                results[index] = compressor_of(results[index]).decompress(tensor, context)
         return results
 
     return allreduce_grads

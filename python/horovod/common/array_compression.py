@@ -20,12 +20,14 @@ class FP16Compressor(_CastCompressor):
     """Sends floating-point tensors as float16."""
 
     dtype = "float16"
+    wire = "float16"
 
 
 class BF16Compressor(_CastCompressor):
     """Sends floating-point tensors as bfloat16: the range of float32, 8 bits of precision."""
 
     dtype = "bfloat16"
+    wire = "bfloat16"
 
 
 class Compression:

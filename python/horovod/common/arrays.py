@@ -86,6 +86,7 @@ class Arrays(Handles):
         root: int = 0,
         process_set_id: int = 0,
         finish: Callable[[Any], Any] | None = None,
+        flags: int = 0,
     ) -> int:
         """Start an allreduce or broadcast of dense arrays.
 
@@ -96,10 +97,11 @@ class Arrays(Handles):
         if len(inputs) == 1:
             return self.start(
                 *(kind, name, process_set_id, op, *scales, root),
-                *(views[0], places[0], None, 0, entry),
+                *(views[0], places[0], None, flags, entry),
             )
         names = group_names("", name, len(inputs))
-        return self.start_group(kind, names, process_set_id, op, *scales, views, places, 0, entry)
+        where = (process_set_id, op, *scales)
+        return self.start_group(kind, names, *where, views, places, flags, entry)
 
     def same_shape(
         self,
@@ -110,13 +112,14 @@ class Arrays(Handles):
         scales: tuple[float, float] = NO_SCALES,
         root: int = 0,
         process_set_id: int = 0,
+        flags: int = 0,
     ) -> list[np.ndarray]:
         """allreduce or broadcast: new arrays, each like the one that went in."""
         inputs = [dense(array) for array in arrays]
         outputs = [np.empty_like(array) for array in inputs]
         if kind == native.ALLREDUCE or len(inputs) == 1:
             handle = self.start_same_shape(
-                kind, inputs, outputs, name, op, scales, root, process_set_id
+                kind, inputs, outputs, name, op, scales, root, process_set_id, flags=flags
             )
             return self.wait_for([handle])[0]
         # One by one: a group has no root.
@@ -141,6 +144,7 @@ class Arrays(Handles):
         op: int,
         scales: tuple[float, float],
         process_set_id: int,
+        flags: int = 0,
     ) -> list[np.ndarray]:
         """allreduce of several groups at once, [(name, indices of its arrays)]: new arrays."""
         inputs = [dense(array) for array in arrays]
@@ -149,9 +153,10 @@ class Arrays(Handles):
         try:
             for name, which in groups:
                 pair = [inputs[i] for i in which], [outputs[i] for i in which]
-                handles.append(
-                    self.start_same_shape(kind, *pair, name, op, scales, 0, process_set_id)
+                handle = self.start_same_shape(
+                    kind, *pair, name, op, scales, 0, process_set_id, flags=flags
                 )
+                handles.append(handle)
         except BaseException:
             self.abandon(handles)
             raise

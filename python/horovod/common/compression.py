@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradient compression: what travels between ranks may be smaller than what is computed with.
 
-A framework's package adds how it casts; see horovod/torch/compression.py.
+A framework's package adds how it casts; see horovod/torch/compression.py. A sum or an average of
+float32 need not be cast: the core converts what leaves the machine (`wire`, see wire_of()).
 """
 
 from typing import Any
+
+from horovod.common.library import native
+
+_WIRES = {"float16": native.WIRE_FLOAT16, "bfloat16": native.WIRE_BFLOAT16}
 
 
 class Compressor:
@@ -60,3 +65,19 @@ class CastCompressor(Compressor):
     def decompress(cls, tensor: Any, ctx: Any) -> Any:
         """Returns the tensor with the type it had."""
         return cls.cast(tensor, ctx) if cls.is_floating(ctx) else tensor
+
+
+def wire_of(compression: Any, op: int) -> int:
+    """The hvd_wire_t by which float32 travels as this compressor wants it; 0: call compress().
+
+    Only a class that has a `wire` of its own is meant, not one derived from it: that may have
+    another compress().
+    """
+    if op not in (native.AVERAGE, native.SUM) or not isinstance(compression, type):
+        return 0
+    return _WIRES.get(vars(compression).get("wire", ""), 0)
+
+
+def wire_flag(compression: Any, op: int) -> int:
+    """The same among the flags of native.submit(), where it concerns only what is float32."""
+    return wire_of(compression, op) << native.WIRE_SHIFT

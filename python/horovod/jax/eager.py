@@ -38,13 +38,13 @@ def _restore(results, dtypes):
     return [jnp.asarray(_from_wire(result, np.dtype(dtype))) for result, dtype in pairs]
 
 
-def same_shape(inputs, groups, kind, op, scales, root, set_id):
+def same_shape(inputs, groups, kind, op, scales, root, set_id, flags):
     """allreduce or broadcast: arrays like those that went in; groups: [(name, their indices)]."""
     wire = [_to_wire(array) for array in inputs]
     if len(groups) == 1:
-        results = arrays.same_shape(kind, wire, groups[0][0], op, scales, root, set_id)
+        results = arrays.same_shape(kind, wire, groups[0][0], op, scales, root, set_id, flags)
     else:
-        results = arrays.in_groups(kind, wire, groups, op, scales, set_id)
+        results = arrays.in_groups(kind, wire, groups, op, scales, set_id, flags)
     return _restore(results, [array.dtype for array in inputs])
 
 

@@ -145,6 +145,7 @@ def _attributes(call, name):
         "reduce": np.int64(call.op),
         "root": np.int64(call.root),
         "set": np.int64(call.set_id),
+        "wire": np.int64(call.wire),
         "prescale": np.float64(call.prescale),
         "postscale": np.float64(call.postscale),
         "chain": np.int64(1 if library.IS_BLOCKING else 2 if library.HAS_SPARE_RESULT else 0),

@@ -15,6 +15,7 @@ import numpy as np
 
 from horovod.common.array_compression import Compression
 from horovod.common.arrays import DTYPES
+from horovod.common.compression import NoneCompressor, wire_of
 from horovod.common.handles import set_id as _set_id
 from horovod.common.library import native
 from horovod.common.names import *  # noqa: F403
@@ -89,21 +90,27 @@ def _members(process_set: ProcessSet) -> dict[str, Any]:
 
 
 def _reduce(tree, kind, name, compression, op, prescale, postscale, process_set, is_split=False):
+    def compress(leaf):
+        is_converted = wire and getattr(leaf, "dtype", None) == np.float32
+        return NoneCompressor if is_converted else compression
+
     def reduce(leaves):
-        pairs = [compression.compress(leaf) for leaf in leaves]
+        compressors = [compress(leaf) for leaf in leaves]
+        pairs = [how.compress(leaf) for how, leaf in zip(compressors, leaves, strict=True)]
         arrays = [_array(array) for array, _ in pairs]
         _check_reduced(arrays, title)
         if kind == native.REDUCESCATTER:
             _check_rows(arrays, title)
         scales = (float(prescale), float(postscale))
-        call = Call(kind, full_name, op, *scales, is_split=is_split, **members)
+        call = Call(kind, full_name, op, *scales, is_split=is_split, wire=wire, **members)
         results = run(arrays, call)
         contexts = [context for _, context in pairs]
         return [
-            compression.decompress(result, context)
-            for result, context in zip(results, contexts, strict=True)
+            how.decompress(result, context)
+            for how, result, context in zip(compressors, results, contexts, strict=True)
         ]
 
+    wire = wire_of(compression, op) if kind == native.ALLREDUCE else 0
     title = "allreduce" if kind == native.ALLREDUCE else "reducescatter"
     full_name = name_of(kind, name)
     members = _members(process_set)

@@ -74,6 +74,7 @@ class Call(NamedTuple):
     received: tuple[int, ...] | None = None
     is_kept: bool = False  # also if its result is not used
     is_split: bool = False  # allreduce: large arrays travel alone
+    wire: int = 0  # allreduce: the type in which float32 travels; 0: its own
 
 
 # ---- names ----
@@ -162,7 +163,8 @@ def _impl(*arrays, call):
         return list(arrays)
     if call.kind in SAME_SHAPE:
         groups = [(name and name + suffix, which) for suffix, which in together(arrays, call)]
-        return eager.same_shape(arrays, groups, call.kind, call.op, scales, call.root, call.set_id)
+        where = (call.root, call.set_id, call.wire << native.WIRE_SHIFT)
+        return eager.same_shape(arrays, groups, call.kind, call.op, scales, *where)
     results, _ = eager.by_rows(arrays, name, call.kind, call.op, scales, call.splits, call.set_id)
     if call.rows is not None or call.received is not None:
         _check_rows(results, [_shape_of(array.shape, i, call) for i, array in enumerate(arrays)])

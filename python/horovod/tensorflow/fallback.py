@@ -73,14 +73,15 @@ def _call(run, inputs, dtypes):
     return list(results) if isinstance(results, (list, tuple)) else [results]
 
 
-def _same_shape(kind, tensors, name, reduce_op, scales, root, process_set_id):
+def _same_shape(kind, tensors, name, reduce_op, scales, root, process_set_id, wire=0):
     """allreduce and broadcast: outputs are like the inputs."""
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
     dtypes = [tensor.dtype for tensor in tensors]
 
     @_translated
     def run(*inputs):
-        return _arrays.same_shape(kind, inputs, name, reduce_op, scales, root, process_set_id)
+        where = (root, process_set_id, wire << native.WIRE_SHIFT)
+        return _arrays.same_shape(kind, inputs, name, reduce_op, scales, *where)
 
     results = _call(run, tensors, dtypes)
     for result, tensor in zip(results, tensors, strict=True):
@@ -150,7 +151,7 @@ def _scales(*factors):
     return tuple(float(np.float32(factor)) for factor in factors)
 
 
-def _reduction(kind, op_name, tensors, name, reduce_op, factors, process_set_id):
+def _reduction(kind, op_name, tensors, name, reduce_op, factors, process_set_id, wire=0):
     """allreduce or reducescatter of a group, under its name in this graph."""
     scales = _scales(*factors)
     attributes = {
@@ -158,12 +159,13 @@ def _reduction(kind, op_name, tensors, name, reduce_op, factors, process_set_id)
         "prescale_factor": factors[0],
         "postscale_factor": factors[1],
         "process_set_id": process_set_id,
+        "wire": wire,
     }
 
     def compute(inputs, name):
         options = kind, inputs, name, reduce_op, scales
         if kind == native.ALLREDUCE:
-            return _same_shape(*options, 0, process_set_id)
+            return _same_shape(*options, 0, process_set_id, wire)
         return _rows(*options, _NO_SPLITS, process_set_id)[0]
 
     return _grouped(op_name, tensors, attributes, name, compute)
@@ -176,11 +178,12 @@ def horovod_grouped_allreduce(
     postscale_factor,
     ignore_name_scope=False,
     process_set_id=0,
+    wire=0,
     name=None,
     op_name="HorovodGroupedAllreduce",
 ):
     kind, factors = native.ALLREDUCE, (prescale_factor, postscale_factor)
-    return _reduction(kind, op_name, tensors, name, reduce_op, factors, process_set_id)
+    return _reduction(kind, op_name, tensors, name, reduce_op, factors, process_set_id, wire)
 
 
 horovod_allreduce = _single(horovod_grouped_allreduce, "HorovodAllreduce")

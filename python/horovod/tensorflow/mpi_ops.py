@@ -87,12 +87,13 @@ def _allreduce(
     postscale_factor=1.0,
     ignore_name_scope=False,
     process_set=global_process_set,
+    wire=0,
 ):
     name = _default_name(name, "Allreduce", tensor)
     tensor = tf_variable(tensor)
     if xla_ops.is_compiling():
         return xla_ops.grouped_allreduce(
-            [tensor], name, op, prescale_factor, postscale_factor, _set_id(process_set)
+            [tensor], name, op, prescale_factor, postscale_factor, _set_id(process_set), wire
         )[0]
     return _run(
         MPI_LIB.horovod_allreduce,
@@ -103,6 +104,7 @@ def _allreduce(
         postscale_factor=postscale_factor,
         ignore_name_scope=ignore_name_scope,
         process_set_id=_set_id(process_set),
+        wire=wire,
     )
 
 
@@ -114,11 +116,12 @@ def _grouped_allreduce(
     postscale_factor=1.0,
     ignore_name_scope=False,
     process_set=global_process_set,
+    wire=0,
 ):
     name = _default_name(name, "GroupedAllreduce", tensors[0], tensors[-1])
     if xla_ops.is_compiling():
         return xla_ops.grouped_allreduce(
-            tensors, name, op, prescale_factor, postscale_factor, _set_id(process_set)
+            tensors, name, op, prescale_factor, postscale_factor, _set_id(process_set), wire
         )
     return _run(
         MPI_LIB.horovod_grouped_allreduce,
@@ -129,6 +132,7 @@ def _grouped_allreduce(
         postscale_factor=postscale_factor,
         ignore_name_scope=ignore_name_scope,
         process_set_id=_set_id(process_set),
+        wire=wire,
     )
 
 
@@ -362,11 +366,13 @@ class _Attributes:
 
 
 def _allreduce_grad(op, grad):
-    return _allreduce(grad, **_Attributes(op).reduction())
+    attributes = _Attributes(op)
+    return _allreduce(grad, wire=attributes.wire, **attributes.reduction())
 
 
 def _grouped_allreduce_grad(op, *grads):
-    return _grouped_allreduce(list(grads), **_Attributes(op).reduction())
+    attributes = _Attributes(op)
+    return _grouped_allreduce(list(grads), wire=attributes.wire, **attributes.reduction())
 
 
 def _own_rows(grad, tensor, process_set, ignore_name_scope):

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.common.compression import Compressor
+from horovod.common.compression import Compressor, NoneCompressor, wire_of
 from horovod.common.names import (
     Adasum,
     Average,
@@ -92,6 +92,12 @@ def _gathered_slices(source, values, indices, op, process_set):
     return tf.IndexedSlices(values, indices, dense_shape=source.dense_shape)
 
 
+def _wire_of(compression, op, tensors):
+    """How the core is to send float32 tensors; 0: what compress() makes of them."""
+    wire = wire_of(compression, op)
+    return wire if all(getattr(t, "dtype", None) == tf.float32 for t in tensors) else 0
+
+
 def allreduce(
     tensor: TensorLike,
     average: bool | None = None,
@@ -128,6 +134,8 @@ def allreduce(
     if op == Adasum:
         _check_adasum(getattr(tensor, "device", "") or "", process_set)
     with tf.device(device_dense):
+        wire = _wire_of(compression, op, [tensor])
+        compression = NoneCompressor if wire else compression
         compressed, context = compression.compress(tensor)
         reduced = _allreduce(
             compressed,
@@ -137,6 +145,7 @@ def allreduce(
             postscale_factor=postscale_factor,
             process_set=process_set,
             ignore_name_scope=ignore_name_scope,
+            wire=wire,
         )
         return compression.decompress(reduced, context)
 
@@ -190,7 +199,10 @@ def grouped_allreduce(
         for index in dense:
             _check_adasum(getattr(tensors[index], "device", "") or "", process_set)
     with tf.device(device_dense):
-        pairs = [compression.compress(tf_variable(tensors[i])) for i in dense]
+        inputs = [tf_variable(tensors[i]) for i in dense]
+        wire = _wire_of(compression, op, inputs)
+        compression = NoneCompressor if wire else compression
+        pairs = [compression.compress(tensor) for tensor in inputs]
         reduced = _grouped_allreduce(
             [compressed for compressed, _ in pairs],
             name=name,
@@ -199,6 +211,7 @@ def grouped_allreduce(
             postscale_factor=postscale_factor,
             process_set=process_set,
             ignore_name_scope=ignore_name_scope,
+            wire=wire,
         )
         for index, result, (_, context) in zip(dense, reduced, pairs, strict=True):
             results[index] = compression.decompress(result, context)

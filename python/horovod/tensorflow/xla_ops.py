@@ -78,7 +78,7 @@ def _describe(tensor):
     return " ".join(map(str, [_DTYPES[tensor.dtype], len(dims), *dims])) + "\n"
 
 
-def _call(kind, tensors, name, op, prescale_factor, postscale_factor, root_rank, process_set_id):
+def _call(kind, tensors, name, op, scales, root_rank, process_set_id, wire=0):
     name_of_target = target()
     if name_of_target is None:
         raise NotImplementedError(
@@ -87,8 +87,7 @@ def _call(kind, tensors, name, op, prescale_factor, postscale_factor, root_rank,
         )
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
     name = tf.compat.v1.get_default_graph().unique_name(name or "HorovodCollective")
-    scales = [_float_bits(prescale_factor), _float_bits(postscale_factor)]
-    head = [kind, op, *scales, root_rank, process_set_id, len(tensors)]
+    head = [kind, op, *map(_float_bits, scales), root_rank, process_set_id, wire, len(tensors)]
     config = " ".join(map(str, head)) + f" {name}\n" + "".join(map(_describe, tensors))
     return gen_xla_ops.xla_custom_call_v2(
         operands=tensors,
@@ -100,18 +99,12 @@ def _call(kind, tensors, name, op, prescale_factor, postscale_factor, root_rank,
     )
 
 
-def grouped_allreduce(tensors, name, op, prescale_factor, postscale_factor, process_set_id):
+def grouped_allreduce(tensors, name, op, prescale_factor, postscale_factor, process_set_id, wire=0):
+    """wire: the hvd_wire_t of what is float32."""
+    scales = (prescale_factor, postscale_factor)
+
     def reduce(group, group_name):
-        return _call(
-            native.ALLREDUCE,
-            group,
-            group_name,
-            op,
-            prescale_factor,
-            postscale_factor,
-            0,
-            process_set_id,
-        )
+        return _call(native.ALLREDUCE, group, group_name, op, scales, 0, process_set_id, wire)
 
     @tf.custom_gradient
     def run(*group):
@@ -124,6 +117,5 @@ def grouped_allreduce(tensors, name, op, prescale_factor, postscale_factor, proc
 
 
 def broadcast(tensor, root_rank, name, process_set_id):
-    return _call(native.BROADCAST, [tensor], name, native.SUM, 1.0, 1.0, root_rank, process_set_id)[
-        0
-    ]
+    scales = (1.0, 1.0)
+    return _call(native.BROADCAST, [tensor], name, native.SUM, scales, root_rank, process_set_id)[0]

@@ -74,9 +74,12 @@ class _Block:
 
 
 class GradientArena:
-    """Shared memory for the gradients of some parameters, in `dtype` or in the parameters' own."""
+    """Shared memory for the gradients of some parameters.
 
-    def __init__(self, parameters, dtypes, dtype=None):
+    dtype: the type of the memory, except for parameters of type `kept`; None: the parameters' own.
+    """
+
+    def __init__(self, parameters, dtypes, dtype=None, kept=None):
         self.views = {}
         self.wires = {}
         self._references = {}  # to each view, while no script keeps it
@@ -84,7 +87,8 @@ class GradientArena:
         self._dtypes = dtypes
         buckets = {}
         for p in reversed(list(parameters)):
-            kind = dtype if dtype is not None and p.dtype.is_floating_point else p.dtype
+            is_cast = dtype is not None and p.dtype.is_floating_point and p.dtype != kept
+            kind = dtype if is_cast else p.dtype
             if p.device.type != "cpu" or p.numel() == 0 or kind not in dtypes or not _is_dense(p):
                 continue
             buckets.setdefault(kind, []).append(p)

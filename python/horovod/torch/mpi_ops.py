@@ -9,12 +9,12 @@ Start reading at `_start_into`; everything else says what to start and what to d
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from horovod.common.basics import HorovodBasics as _HorovodBasics  # noqa: F401 - scripts look at it
-from horovod.common.compression import Compressor
+from horovod.common.compression import Compressor, wire_flag
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.handles import Handles, group_names, op_name, set_id
 from horovod.common.library import native
@@ -60,6 +60,7 @@ _from_dlpack = torch.utils.dlpack.from_dlpack
 # PyTorch without the C table gives us addresses instead.
 _HAS_EXCHANGE = native.register_exchange(torch.Tensor)
 
+_CONVERTED = object()  # in place of what decompress() needs: the core converts
 _HOLD = native.OP_NAME_HOLD
 _WAITED = native.OP_NAME_HOLD | native.OP_WAITED
 
@@ -287,26 +288,21 @@ class HorovodAllreduce(torch.autograd.Function):
     """Allreduce whose gradient is the allreduce of the gradient."""
 
     @staticmethod
-    def forward(ctx, tensor, average, name, op, prescale_factor, postscale_factor, process_set):
-        ctx.arguments = (average, op, prescale_factor, postscale_factor, process_set)
+    def forward(
+        ctx, tensor, average, name, op, prescale_factor, postscale_factor, process_set, wire=0
+    ):
         op = handle_average_backwards_compatibility(op, average)
+        ctx.arguments = (op, prescale_factor, postscale_factor, process_set, wire)
         output = _new_output(tensor)
         handle = _allreduce_async(
-            tensor, output, name, op, prescale_factor, postscale_factor, process_set, _WAITED
+            tensor, output, name, op, prescale_factor, postscale_factor, process_set, _WAITED | wire
         )
         return synchronize(handle)
 
     @staticmethod
     def backward(ctx, grad_output):
-        average, op, prescale_factor, postscale_factor, process_set = ctx.arguments
-        reduced = allreduce(
-            grad_output.contiguous(),
-            op=handle_average_backwards_compatibility(op, average),
-            prescale_factor=prescale_factor,
-            postscale_factor=postscale_factor,
-            process_set=process_set,
-        )
-        return reduced, None, None, None, None, None, None
+        reduced = _allreduce(grad_output.contiguous(), None, *ctx.arguments)
+        return reduced, None, None, None, None, None, None, None
 
 
 def allreduce(
@@ -325,20 +321,21 @@ def allreduce(
     """
     if average is not None or op is None:
         op = handle_average_backwards_compatibility(op, average)
-    if compression is not Compression.none:
-        compressed, ctx = compression.compress(tensor)
-        reduced = allreduce(
-            compressed,
-            name=name,
-            op=op,
-            prescale_factor=prescale_factor,
-            postscale_factor=postscale_factor,
-            process_set=process_set,
-        )
-        return compression.decompress(reduced, ctx)
+    arguments = (name, op, prescale_factor, postscale_factor, process_set)
+    if compression is Compression.none:
+        return _allreduce(tensor, *arguments, 0)
+    wire = wire_flag(compression, op)
+    if wire and tensor.dtype is torch.float32:
+        return _allreduce(tensor, *arguments, wire)
+    compressed, ctx = compression.compress(tensor)
+    return compression.decompress(_allreduce(compressed, *arguments, 0), ctx)
+
+
+def _allreduce(tensor, name, op, prescale_factor, postscale_factor, process_set, wire):
+    """wire: the native flag of the type in which float32 travels; 0: its own."""
     if tensor.requires_grad and torch.is_grad_enabled():
         return HorovodAllreduce.apply(
-            tensor, None, name, op, prescale_factor, postscale_factor, process_set
+            tensor, None, name, op, prescale_factor, postscale_factor, process_set, wire
         )
     return synchronize(
         _allreduce_async(
@@ -349,7 +346,7 @@ def allreduce(
             prescale_factor,
             postscale_factor,
             process_set,
-            _WAITED,
+            _WAITED | wire,
         )
     )
 
@@ -447,13 +444,23 @@ def grouped_allreduce_async(
     )
 
 
+class _WireName(NamedTuple):
+    """A name of a group, and the native flag of the type in which its float32 travels."""
+
+    wire: int
+    name: str | None
+
+
 class HorovodGroupedAllreduce(torch.autograd.Function):
     """Grouped allreduce whose gradient is the grouped allreduce of the gradients."""
 
     @staticmethod
     def forward(ctx, average, name, op, prescale_factor, postscale_factor, process_set, *tensors):
+        wire = 0
+        if isinstance(name, _WireName):
+            wire, name = name.wire, name.name
         op = handle_average_backwards_compatibility(op, average)
-        ctx.arguments = (op, prescale_factor, postscale_factor, process_set)
+        ctx.arguments = (op, prescale_factor, postscale_factor, process_set, wire)
         outputs = [_new_output(tensor) for tensor in tensors]
         handle = _grouped_allreduce_async(
             list(tensors),
@@ -463,19 +470,16 @@ class HorovodGroupedAllreduce(torch.autograd.Function):
             prescale_factor,
             postscale_factor,
             process_set,
-            _WAITED,
+            _WAITED | wire,
         )
         return synchronize(handle)
 
     @staticmethod
     def backward(ctx, *grad_outputs):
-        op, prescale_factor, postscale_factor, process_set = ctx.arguments
-        reduced = grouped_allreduce(
-            [grad.contiguous() for grad in grad_outputs],
-            op=op,
-            prescale_factor=prescale_factor,
-            postscale_factor=postscale_factor,
-            process_set=process_set,
+        *arguments, wire = ctx.arguments
+        reduced = HorovodGroupedAllreduce.apply(
+            *(None, _WireName(wire, None), *arguments),
+            *(grad.contiguous() for grad in grad_outputs),
         )
         return (None, None, None, None, None, None, *reduced)
 
@@ -492,15 +496,23 @@ def grouped_allreduce(
 ) -> list[torch.Tensor]:
     """Allreduce a list of tensors as one unit; returns a list."""
     op = handle_average_backwards_compatibility(op, average)
-    pairs = [compression.compress(tensor) for tensor in tensors]
+    wire = wire_flag(compression, op)
+    pairs = [
+        (tensor, _CONVERTED)
+        if wire and tensor.dtype is torch.float32
+        else compression.compress(tensor)
+        for tensor in tensors
+    ]
     if not pairs:
         raise ValueError("not enough values to unpack (expected 2, got 0)")
     compressed = [tensor for tensor, _ in pairs]
+    full_name = _WireName(wire, name) if wire else name
     reduced = HorovodGroupedAllreduce.apply(
-        None, name, op, prescale_factor, postscale_factor, process_set, *compressed
+        None, full_name, op, prescale_factor, postscale_factor, process_set, *compressed
     )
     return [
-        compression.decompress(tensor, ctx) for tensor, (_, ctx) in zip(reduced, pairs, strict=True)
+        tensor if ctx is _CONVERTED else compression.decompress(tensor, ctx)
+        for tensor, (_, ctx) in zip(reduced, pairs, strict=True)
     ]
 
 

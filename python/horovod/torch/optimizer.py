@@ -31,7 +31,7 @@ from contextlib import contextmanager, suppress
 
 import torch
 
-from horovod.common.compression import Compressor
+from horovod.common.compression import Compressor, wire_flag
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.handles import set_id
 from horovod.common.library import native
@@ -201,6 +201,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._parameter_names = names
         self._first_name = min(names.values(), default="")
         self._compression = compression
+        # Flag of the type in which float32 travels: the core converts it. All else is cast.
+        self._wire_flag = wire_flag(compression, op)
         self.backward_passes_per_step = backward_passes_per_step
         self._allreduce_delay = dict.fromkeys(names, backward_passes_per_step)
         self.op = op
@@ -467,7 +469,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     def _keep_contribution(self, p):
         grad = p.grad.detach()
-        in_place = self._views()[0].get(p) is None and self._compression is Compression.none
+        in_place = self._views()[0].get(p) is None and not self._is_cast(grad)
         self._at_risk[p] = grad.clone() if in_place and not grad.is_sparse else grad
 
     def _count_group(self, p, group):
@@ -491,12 +493,26 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         """(views, wires) of the arena; empty where there is none."""
         if self._arena is None:
             cast = _CAST_DTYPES.get(self._compression)
+            kept = torch.float32 if self._wire_flag else None
             parameters = self._requires_update if self._has_arena() else ()
-            self._arena = GradientArena(parameters, _DTYPES, cast)
+            self._arena = GradientArena(parameters, _DTYPES, cast, kept)
         return self._arena.views, self._arena.wires
 
     def _has_arena(self):
         return self._compression is Compression.none or self._compression in _CAST_DTYPES
+
+    def _is_cast(self, grad):
+        """Does compress() make another tensor of it before it is reduced?"""
+        if self._compression is Compression.none:
+            return False
+        return not (self._wire_flag and grad.dtype is torch.float32)
+
+    def _compress(self, grad):
+        """(what to reduce, function that makes a gradient of the result)."""
+        if not self._is_cast(grad):
+            return grad, lambda result: result
+        wire, ctx = self._compression.compress(grad)
+        return wire, lambda result: self._compression.decompress(result, ctx)
 
     def _wire(self, p):
         """(what to reduce in place, function that makes the result p.grad or None if it is)."""
@@ -512,7 +528,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             return self._dense_wire(p, grad)
         views, wires = self._views()
         view = grad if grad is views.get(p) else self._arena.place(p)
-        if view is not None and (self._compression is not Compression.none):
+        is_cast = self._is_cast(grad)
+        if view is not None and is_cast:
             view.copy_(grad)
             return wires[p], lambda _: grad.copy_(view)
         if view is not None and view.dtype == grad.dtype and grad.device.type == "cpu":
@@ -520,9 +537,9 @@ class _DistributedOptimizer(torch.optim.Optimizer):
                 copy_into(view, grad)
                 p.grad = view
             return wires[p], None
-        if self._compression is not Compression.none:
-            wire, ctx = self._compression.compress(grad)
-            return wire, lambda result: grad.set_(self._compression.decompress(result, ctx))
+        if is_cast:
+            wire, restore = self._compress(grad)
+            return wire, lambda result: grad.set_(restore(result))
         if not grad.is_contiguous():
             flat = flat_view(grad)
             return (flat if flat is not None else grad), None
@@ -530,10 +547,10 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     def _dense_wire(self, p, grad):
         """A sparse gradient, reduced as a dense one."""
-        wire, ctx = self._compression.compress(grad.to_dense())
+        wire, restore = self._compress(grad.to_dense())
 
         def finish(result):
-            p.grad = self._compression.decompress(result, ctx)
+            p.grad = restore(result)
             if self.sparse_as_dense:
                 p.grad = p.grad.to_sparse()
 
@@ -548,10 +565,10 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             self._blank.discard(p)
         if extra.is_sparse:
             extra = extra.to_dense()
-        wire, ctx = self._compression.compress(extra.contiguous())
+        wire, restore = self._compress(extra.contiguous())
 
         def finish(result):
-            self._add(p, self._compression.decompress(result, ctx))
+            self._add(p, restore(result))
 
         return wire, finish
 
@@ -576,6 +593,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         wire, finish = self._extra_wire(p) if is_extra else self._take_staged(p)
         self._targets.setdefault(p, p.grad)
         prescale, postscale = self._scale_factors()
+        flags |= self._wire_flag
         handle = _allreduce_async(
             wire, wire, name, self.op, prescale, postscale, self.process_set, flags
         )
@@ -642,8 +660,9 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             self._targets.setdefault(p, p.grad)
         prescale, postscale = self._scale_factors()
         wires = list(wires)
+        flags = _HOLD | self._wire_flag
         handle = _grouped_allreduce_async(
-            wires, wires, name, self.op, prescale, postscale, self.process_set
+            wires, wires, name, self.op, prescale, postscale, self.process_set, flags
         )
         group = _GroupHandle(handle)
         return [(group.part(i), finish) for i, finish in enumerate(finishes)]
@@ -689,8 +708,9 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             tensors.append(wire)
         scales = self._scale_factors()
         where = (set_id(self.process_set), self.op, *scales)
+        flags = _WAITED | self._wire_flag
         try:
-            native.submit_each(self._submitted, native.ALLREDUCE, names, *where, tensors, _WAITED)
+            native.submit_each(self._submitted, native.ALLREDUCE, names, *where, tensors, flags)
         except native.StatusError as error:
             self._give_up()
             raise HorovodInternalError(error)  # noqa: B904 - scripts look at the context

@@ -31,18 +31,19 @@ static struct mpi_backend *of(struct backend *b)
     return (struct mpi_backend *)b;
 }
 
-/* MPI has no Adasum, and a barrier that was negotiated is already complete. */
-static bool is_supported(hvd_kind_t kind, hvd_reduce_t reduce, int32_t memory)
+/* MPI has no Adasum, a barrier that was negotiated is already complete, and values that travel in
+ * another type may have to travel again in their own. */
+static bool is_supported(const struct backend_ask *ask)
 {
-    return memory == 0 && kind != HVD_BARRIER && kind != HVD_JOIN &&
-           !(kind == HVD_ALLREDUCE && reduce == HVD_ADASUM);
+    return ask->memory == 0 && ask->kind != HVD_BARRIER && ask->kind != HVD_JOIN &&
+           !(ask->kind == HVD_ALLREDUCE && ask->reduce == HVD_ADASUM) && ask->wire == HVD_WIRE_SAME;
 }
 
 static int32_t mpi_backend_score(const struct backend *b, const struct group *group,
                                  const struct backend_ask *ask)
 {
     (void)b;
-    return group->size > 1 && is_supported(ask->kind, ask->reduce, ask->memory) ? SCORE : -1;
+    return group->size > 1 && is_supported(ask) ? SCORE : -1;
 }
 
 static hvd_status_t comm_make(struct mpi_backend *m, const struct group *group, mpi_handle_t *ret,
@@ -101,7 +102,9 @@ static hvd_status_t mpi_backend_start(struct backend *b, struct backend_group *g
                                       const struct coll *coll, struct error *error)
 {
     (void)b;
-    if (!is_supported(coll->kind, coll->reduce, coll->memory))
+    const struct backend_ask ask = {
+        .kind = coll->kind, .reduce = coll->reduce, .wire = coll->wire, .memory = coll->memory};
+    if (!is_supported(&ask))
         return error_set(error, HVD_ERR_UNSUPPORTED, "MPI has no collective for this operation");
     return mpi_coll_start(g->coll, coll, error);
 }

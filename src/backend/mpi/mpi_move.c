@@ -62,14 +62,10 @@ static void copy(const struct mpi_coll *c, void *to, const void *from, uint64_t 
 
 static void copy_wide(void *to, const void *from, uint64_t count, bool is_in, double scale)
 {
-    if (is_in) {
-        reduce_widen(from, (size_t)count, scale, to);
-        return;
-    }
-    /* `from` is ours and is not needed any more */
-    if (scale != 1.0)
-        reduce_scale(HVD_FLOAT32, (void *)(uintptr_t)from, (size_t)count, scale);
-    reduce_narrow(from, (size_t)count, to);
+    if (is_in)
+        reduce_widen(HVD_FLOAT16, from, (size_t)count, scale, to);
+    else
+        reduce_narrow(HVD_FLOAT16, from, (size_t)count, scale, to);
 }
 
 static void move(const struct mpi_coll *c, int32_t block, uint64_t from, uint64_t count,

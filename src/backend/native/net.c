@@ -11,6 +11,10 @@
  * see an infinite one and all run the collective again, with float32 on the wire. A reducescatter's
  * are not; it uses float32 from the start.
  *
+ * A float32 sum may travel in a smaller type (coll->wire): then WORK has that type and the two
+ * moves convert. In the two-level algorithm WORK remains float32, ranks of a machine add their
+ * values as they are, and the wave steps convert between WORK and `travel` (net_wave.c).
+ *
  * A single tensor is processed in its output, and so are several that are reduced in place and lie
  * one after the other in memory, as an optimizer's gradients do; others are packed. If some ranks
  * of the group share a machine (and not all do), allreduce uses the two-level algorithm in shared
@@ -264,7 +268,8 @@ static hvd_status_t work_reserve(struct net_coll *n, bool in_arena, struct error
 
 static enum schedule_algorithm algorithm_choose(const struct net_coll *n)
 {
-    enum schedule_algorithm chosen = schedule_select(n->work_count * n->work_bytes, &n->topology);
+    uint64_t bytes = n->work_count * hvd_dtype_bytes(n->travel_dtype);
+    enum schedule_algorithm chosen = schedule_select(bytes, &n->topology);
     switch (n->forced) {
     case SCHEDULE_RECURSIVE_DOUBLING:
     case SCHEDULE_RABENSEIFNER:
@@ -308,10 +313,33 @@ static hvd_status_t adasum_check(const struct net_coll *n, struct error *error)
 
 /* ---- starting each kind ---- */
 
+static void work_type(struct net_coll *n, hvd_dtype_t dtype)
+{
+    n->work_dtype = dtype;
+    n->work_bytes = hvd_dtype_bytes(dtype);
+}
+
 static void widen(struct net_coll *n)
 {
     n->is_wide = true;
-    n->work_bytes = sizeof(float);
+    n->is_narrow = false;
+    n->travel_dtype = HVD_FLOAT32;
+    work_type(n, HVD_FLOAT32);
+}
+
+/* An average of float16 values is in their range, but their sum may not be. So if the result is
+ * scaled down, the final reductions divide by a power of two, which rounds nothing; all else is
+ * applied to float32. */
+static void factors_choose(struct net_coll *n)
+{
+    double postscale = n->coll->postscale;
+    n->fold = n->is_narrow ? 1.0 : postscale;
+    n->rest = n->is_narrow ? postscale : 1.0;
+    for (int32_t k = 1; n->is_narrow && postscale > -1.0 && postscale < 1.0 && k < n->size;
+         k *= 2) {
+        n->fold *= 0.5;
+        n->rest *= 2.0;
+    }
 }
 
 /* Can the outputs serve as WORK? The answer may differ between ranks. */
@@ -325,6 +353,25 @@ static bool is_one_block(const struct net_coll *n)
         end += parts[p].count * n->element_bytes;
     }
     return true;
+}
+
+static hvd_status_t allreduce_reserve(struct net_coll *n, bool is_two_level, struct error *error)
+{
+    const struct coll *c = n->coll;
+    n->is_direct =
+        is_one_block(n) && (!is_two_level || is_in_arena(n, c->parts[0].out, n->work_count));
+    if (n->is_wide || (n->is_narrow && !is_two_level) ||
+        (n->needs_width && c->parts[0].in == c->parts[0].out))
+        n->is_direct = false; /* the inputs may be needed again, or WORK has another type */
+    n->work = c->parts[0].out;
+    n->travel = NULL;
+    hvd_status_t status = n->is_direct ? HVD_OK : work_reserve(n, is_two_level, error);
+    if (status != HVD_OK || !n->is_narrow || !is_two_level)
+        return status;
+    status = net_reserve(n->os, &n->memory, &n->memory_bytes,
+                         (size_t)n->work_count * hvd_dtype_bytes(n->travel_dtype), error);
+    n->travel = n->memory;
+    return status;
 }
 
 static hvd_status_t start_allreduce(struct net_coll *n, struct error *error)
@@ -341,15 +388,12 @@ static hvd_status_t start_allreduce(struct net_coll *n, struct error *error)
         n->work_count += c->parts[p].count;
     enum schedule_algorithm algorithm = algorithm_choose(n);
     bool is_two_level = !is_adasum && algorithm == SCHEDULE_TWO_LEVEL;
-    n->is_direct =
-        is_one_block(n) && (!is_two_level || is_in_arena(n, c->parts[0].out, n->work_count));
-    if (n->is_wide || (n->needs_width && c->parts[0].in == c->parts[0].out))
-        n->is_direct = false; /* the inputs may be needed again */
-    n->work = c->parts[0].out;
-    if (!n->is_direct)
-        status = work_reserve(n, is_two_level, error);
+    work_type(n, is_two_level && n->is_narrow ? c->dtype : n->travel_dtype);
+    factors_choose(n);
+    status = allreduce_reserve(n, is_two_level, error);
     if (status == HVD_OK && !is_adasum)
-        status = schedule_allreduce(&n->schedule, algorithm, n->work_count, n->work_bytes, n->self,
+        status = schedule_allreduce(&n->schedule, algorithm, n->work_count,
+                                    hvd_dtype_bytes(n->travel_dtype), n->self,
                                     is_two_level ? &n->topology : &n->flat, error);
     net_move_begin(n, 0, 1, 0, c->prescale);
     n->phase = NET_MOVE_IN;
@@ -449,9 +493,11 @@ static hvd_status_t run_begin(struct net_coll *n, struct error *error)
     const struct coll *c = n->coll;
     bool is_bytes = false;
     const void *scratch = n->scratch;
+    double postscale = c->postscale;
     n->phase = NET_RUN;
     switch (c->kind) {
     case HVD_ALLREDUCE:
+        postscale = n->fold;
         if (c->reduce != HVD_ADASUM)
             break;
         n->phase = NET_ADASUM;
@@ -468,9 +514,10 @@ static hvd_status_t run_begin(struct net_coll *n, struct error *error)
     case HVD_KIND_COUNT: break;
     }
     /* an alltoall's SCRATCH is only read */
-    return net_exec_start(n, &n->schedule, n->work, (void *)(uintptr_t)scratch,
-                          is_bytes ? 1 : n->work_bytes, n->is_wide ? HVD_FLOAT32 : c->dtype,
-                          c->reduce, c->postscale, error);
+    return net_exec_start(n, &n->schedule, n->travel != NULL ? n->travel : n->work,
+                          (void *)(uintptr_t)scratch,
+                          is_bytes ? 1 : hvd_dtype_bytes(n->travel_dtype), n->travel_dtype,
+                          c->reduce, postscale, error);
 }
 
 static void out_begin(struct net_coll *n)
@@ -479,8 +526,12 @@ static void out_begin(struct net_coll *n)
     n->phase = NET_MOVE_OUT;
     switch (c->kind) {
     case HVD_ALLREDUCE:
-        /* reductions have folded the factor in; Adasum has none that is linear */
-        net_move_begin(n, 0, 1, 0, c->reduce == HVD_ADASUM ? c->postscale : 1.0);
+        /* reductions have folded the factor in, or the wave steps; Adasum has none that is linear
+         */
+        net_move_begin(n, 0, 1, 0,
+                       c->reduce == HVD_ADASUM             ? c->postscale
+                       : n->is_narrow && n->travel == NULL ? n->rest
+                                                           : 1.0);
         if (n->is_direct && c->reduce == HVD_ADASUM)
             return;
         break;
@@ -503,7 +554,7 @@ static hvd_status_t check_progress(struct net_coll *n, struct error *error)
 {
     uint64_t left = n->work_count - n->checked, most = NET_QUANTUM_BYTES / n->work_bytes;
     uint64_t count = left < most ? left : most;
-    if (!reduce_is_finite(n->work + n->checked * n->work_bytes, count)) {
+    if (!reduce_is_finite(n->work_dtype, n->work + n->checked * n->work_bytes, count)) {
         n->sequence++;
         widen(n);
         return start_allreduce(n, error);
@@ -566,10 +617,17 @@ hvd_status_t net_coll_start(struct net_coll *n, const struct coll *coll, struct 
     n->sequence++;
     tune(n, coll);
     n->element_bytes = coll->kind == HVD_BARRIER ? 1 : hvd_dtype_bytes(coll->dtype);
+    n->work_dtype = n->travel_dtype = coll->dtype;
     n->work_bytes = n->element_bytes;
+    n->travel = NULL;
     n->is_wide = false;
+    n->is_narrow = coll->wire != HVD_WIRE_SAME && n->size > 1;
+    if (n->is_narrow)
+        n->travel_dtype = reduce_wire_dtype(coll->wire);
     n->needs_width = (coll->kind == HVD_ALLREDUCE || coll->kind == HVD_REDUCESCATTER) &&
-                     n->size > 1 && reduce_needs_width(coll->dtype, coll->reduce, coll->postscale);
+                     n->size > 1 &&
+                     (reduce_needs_width(coll->dtype, coll->reduce, coll->postscale) ||
+                      (n->is_narrow && n->travel_dtype == HVD_FLOAT16));
     hvd_status_t status = n->size == 1 ? start_alone(n, error) : start_kind(n, error);
     if (status == HVD_OK && n->phase == NET_RUN)
         status = run_begin(n, error);

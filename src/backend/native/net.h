@@ -116,10 +116,18 @@ struct net_coll {
     enum net_phase phase;
     size_t element_bytes;
     /* A float16 average whose sums may overflow although its result does not: runs as float16
-     * first, and again as float32 only if the result contains an infinity. */
+     * first, and again as float32 only if the result contains an infinity. The same if float32
+     * travels as float16. */
     bool needs_width, is_wide;
-    uint64_t checked;  /* elements of WORK that are finite */
+    uint64_t checked; /* elements of WORK that are finite */
+    hvd_dtype_t work_dtype;
     size_t work_bytes; /* of an element in WORK */
+    /* The type of what is sent and received, and whether a float32 is converted to it: into WORK,
+     * or, if WORK is shared with other ranks on the machine, into `travel`, which else is NULL. */
+    hvd_dtype_t travel_dtype;
+    bool is_narrow;
+    uint8_t *travel;
+    double fold, rest; /* postscale: in the final reductions, and in the conversion to float32 */
     struct schedule schedule;
     struct net_exec exec;
     struct net_sight sight;

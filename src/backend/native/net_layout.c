@@ -7,9 +7,9 @@
  * has one piece per part, as if of one rank. One mover walks over the pieces in this order in all
  * cases: the position in WORK is contiguous; the position in each tensor is kept per part.
  *
- * Thread: token holder.  Owner: struct net_coll.  Invariant: scaling happens in the pass that
- * copies, never in a separate one unless input and WORK are the same memory. Start reading at
- * net_move_in(). */
+ * Thread: token holder.  Owner: struct net_coll.  Invariant: scaling and conversion happen in the
+ * pass that copies, never in a separate one unless input and WORK are the same memory. Start
+ * reading at net_move_in(). */
 #include <string.h>
 
 #include "backend/native/net.h"
@@ -67,6 +67,16 @@ static void move_elements(const struct net_coll *n, const void *from, void *to, 
     reduce_run(&job);
 }
 
+/* Between float32 and a type of 16 bits. */
+static void convert(hvd_dtype_t from_dtype, const void *from, hvd_dtype_t to_dtype, void *to,
+                    uint64_t count, double factor)
+{
+    if (to_dtype == HVD_FLOAT32)
+        reduce_widen(from_dtype, from, count, factor, to);
+    else
+        reduce_narrow(to_dtype, from, count, factor, to);
+}
+
 static void move_piece(const struct net_coll *n, enum direction direction, uint64_t count)
 {
     const struct net_mover *m = &n->mover;
@@ -77,16 +87,16 @@ static void move_piece(const struct net_coll *n, enum direction direction, uint6
     uint8_t *work = n->work + (m->work_at + m->piece_done) * n->work_bytes;
     switch (direction) {
     case DIRECTION_IN:
-        if (n->is_wide)
-            reduce_widen(in, count, n->move_scale, (float *)(void *)work);
-        else
+        if (n->work_dtype == n->coll->dtype)
             move_elements(n, in, work, count, n->move_scale, 1.0);
+        else
+            convert(n->coll->dtype, in, n->work_dtype, work, count, n->move_scale);
         return;
     case DIRECTION_OUT:
-        if (n->is_wide)
-            reduce_narrow((const float *)(const void *)work, count, out);
-        else
+        if (n->work_dtype == n->coll->dtype)
             move_elements(n, work, out, count, 1.0, n->move_scale);
+        else
+            convert(n->work_dtype, work, n->coll->dtype, out, count, n->move_scale);
         return;
     case DIRECTION_THROUGH:
         if (n->coll->kind == HVD_ALLREDUCE || n->coll->kind == HVD_REDUCESCATTER)

@@ -95,8 +95,8 @@ static hvd_status_t wave_publish(struct net_coll *n, const struct step *step, st
 {
     struct net_sight *sight = &n->sight;
     uint64_t phase = sight->phase + (uint64_t)step->wave;
-    size_t bytes = n->work_count * n->exec.element_bytes;
-    struct wave_word word = {shm_offset(sight->shm, n->exec.work, bytes), bytes};
+    size_t bytes = n->work_count * n->work_bytes;
+    struct wave_word word = {shm_offset(sight->shm, n->work, bytes), bytes};
     struct shm_line *line = line_of(n, sight->ranks[sight->self], phase);
     if (word.offset == UINT64_MAX)
         return error_set(error, HVD_ERR_INTERNAL, "a two-level buffer is not in the arena");
@@ -117,7 +117,7 @@ static hvd_status_t peer_locate(struct net_coll *n, int32_t place, uint64_t phas
     uint64_t arena_bytes;
     memcpy(&word, line_of(n, rank, phase)->inline_bytes, sizeof word);
     uint8_t *arena = t->ops->arena(t, rank, &arena_bytes);
-    if (arena == NULL || word.bytes != n->work_count * n->exec.element_bytes ||
+    if (arena == NULL || word.bytes != n->work_count * n->work_bytes ||
         !shm_is_heap_range(sight->shm, rank, word.offset, word.bytes))
         return error_set(error,
                          shm_peer_fail(sight->shm, rank, HVD_ERR_CORRUPT,
@@ -154,40 +154,49 @@ static hvd_status_t wave_await(struct net_coll *n, const struct step *step, bool
     return HVD_OK;
 }
 
+static uint8_t *travel_at(const struct net_coll *n, uint64_t element)
+{
+    return n->travel + (size_t)element * hvd_dtype_bytes(n->travel_dtype);
+}
+
 static void part_reduce(struct net_coll *n, const struct step *step, uint64_t first, uint64_t count)
 {
     struct net_sight *sight = &n->sight;
-    struct net_exec *x = &n->exec;
-    size_t at = (size_t)(step->offset + first) * x->element_bytes;
-    void *target = x->work + at;
+    size_t at = (size_t)(step->offset + first) * n->work_bytes;
+    void *target = n->work + at;
     for (int32_t i = 0; i < sight->count; i++)
-        sight->sources[i] = i == sight->self ? x->work + at : sight->work[i] + at;
-    struct reduce_job job = {.dtype = x->dtype,
-                             .op = x->reduce,
+        sight->sources[i] = i == sight->self ? n->work + at : sight->work[i] + at;
+    struct reduce_job job = {.dtype = n->work_dtype,
+                             .op = n->exec.reduce,
                              .prescale = 1.0,
-                             .postscale = step->is_final ? x->postscale : 1.0,
+                             .postscale = step->is_final ? n->exec.postscale : 1.0,
                              .sources = sight->sources,
                              .source_count = sight->count,
                              .targets = &target,
                              .target_count = 1,
                              .count = (size_t)count};
     reduce_run(&job);
+    if (n->travel != NULL)
+        reduce_narrow(n->travel_dtype, target, (size_t)count, 1.0,
+                      travel_at(n, step->offset + first));
 }
 
 static void part_spread(struct net_coll *n, const struct step *step, uint64_t first, uint64_t count)
 {
-    struct net_exec *x = &n->exec;
-    size_t at = (size_t)(step->offset + first) * x->element_bytes;
+    size_t at = (size_t)(step->offset + first) * n->work_bytes;
+    if (n->travel != NULL)
+        reduce_widen(n->travel_dtype, travel_at(n, step->offset + first), (size_t)count, n->rest,
+                     (float *)(void *)(n->work + at));
     for (int32_t i = 0; i < n->sight.count; i++)
         if (i != n->sight.self)
-            memcpy(n->sight.work[i] + at, x->work + at, (size_t)count * x->element_bytes);
+            memcpy(n->sight.work[i] + at, n->work + at, (size_t)count * n->work_bytes);
 }
 
 /* Works on the region piece by piece; progress() returns in between. */
 static hvd_status_t wave_work(struct net_coll *n, const struct step *step, bool *ret_moved)
 {
     struct net_exec *x = &n->exec;
-    uint64_t piece = NET_SEGMENT_BYTES / x->element_bytes, budget = 4 * piece;
+    uint64_t piece = NET_SEGMENT_BYTES / n->work_bytes, budget = 4 * piece;
     while (x->wave_done < step->count && budget > 0) {
         uint64_t left = step->count - x->wave_done, count = left < piece ? left : piece;
         if (step->kind == STEP_SPREAD)

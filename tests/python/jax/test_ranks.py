@@ -71,3 +71,8 @@ def test_elastic_state(run_ranks):
 
 def test_several_devices(run_ranks):
     run_ranks("ranks_devices.py", 2)
+
+
+@pytest.mark.parametrize("env", [{}, {"HOROVOD_SHM_DISABLE": "1"}])
+def test_compression(run_ranks, env):
+    run_ranks("ranks_compression.py", 2, env)

@@ -30,6 +30,20 @@ def test_collectives():
         assert np.allclose(root, 2 * x)
 
 
+def test_compression():
+    """Ranks that share memory convert nothing; other types are cast."""
+
+    @tf.function(jit_compile=True)
+    def compiled(x, y):
+        options = {"op": hvd.Sum, "compression": hvd.Compression.bf16}
+        return hvd.allreduce(x, **options), hvd.allreduce(y, **options)
+
+    x = tf.constant([1.0 + 2.0**-12, 2.0])
+    single, double = compiled(x, tf.cast(x, tf.float64))
+    assert np.array_equal(single, x * SIZE)
+    assert np.array_equal(double, np.array([1.0, 2.0]) * SIZE)
+
+
 def test_gradient():
     @tf.function(jit_compile=True)
     def compiled(x):

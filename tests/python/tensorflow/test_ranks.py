@@ -26,6 +26,7 @@ PLAIN = {
     "keras_contract": [2],
     "process_sets": [3],
     "elastic": [2],
+    "compression": [1, 2],
 }
 
 
@@ -34,7 +35,12 @@ def test_plain(run_ranks, name, ranks):
     run_ranks(f"ranks_{name}.py", ranks)
 
 
-@pytest.mark.parametrize("name", ["ops", "gradients", "same_op"])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_over_tcp(run_ranks, ranks):
+    run_ranks("ranks_compression.py", ranks, {"HOROVOD_SHM_DISABLE": "1"})
+
+
+@pytest.mark.parametrize("name", ["ops", "gradients", "same_op", "compression"])
 def test_without_native_ops(run_ranks, name):
     run_ranks(f"ranks_{name}.py", 2, FALLBACK)
 

@@ -20,6 +20,7 @@ PLAIN = {
     "compile": [2],
     "batch_norm": [1, 2, 3],
     "elastic": [1, 2, 4],
+    "compression": [1, 2, 3],
 }
 
 
@@ -28,7 +29,17 @@ def test_plain(run_ranks, name, ranks):
     run_ranks(f"ranks_{name}.py", ranks)
 
 
-@pytest.mark.parametrize("name, ranks", [("ops", 2), ("ops", 3), ("optimizer", 2), ("turns", 2)])
+@pytest.mark.parametrize(
+    "name, ranks",
+    [
+        ("ops", 2),
+        ("ops", 3),
+        ("optimizer", 2),
+        ("turns", 2),
+        ("compression", 2),
+        ("compression", 4),
+    ],
+)
 def test_over_tcp(run_ranks, name, ranks):
     run_ranks(f"ranks_{name}.py", ranks, TCP)
 
