@@ -284,13 +284,23 @@ def _new_output(tensor):
     return _new_like(tensor)
 
 
+class _WireName(NamedTuple):
+    """A name, and the native flag of the type in which float32 travels, for forward()."""
+
+    wire: int
+    name: str | None
+
+
+def _split_name(name):
+    return name if isinstance(name, _WireName) else (0, name)
+
+
 class HorovodAllreduce(torch.autograd.Function):
     """Allreduce whose gradient is the allreduce of the gradient."""
 
     @staticmethod
-    def forward(
-        ctx, tensor, average, name, op, prescale_factor, postscale_factor, process_set, wire=0
-    ):
+    def forward(ctx, tensor, average, name, op, prescale_factor, postscale_factor, process_set):
+        wire, name = _split_name(name)
         op = handle_average_backwards_compatibility(op, average)
         ctx.arguments = (op, prescale_factor, postscale_factor, process_set, wire)
         output = _new_output(tensor)
@@ -302,7 +312,7 @@ class HorovodAllreduce(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad_output):
         reduced = _allreduce(grad_output.contiguous(), None, *ctx.arguments)
-        return reduced, None, None, None, None, None, None, None
+        return reduced, None, None, None, None, None, None
 
 
 def allreduce(
@@ -334,8 +344,9 @@ def allreduce(
 def _allreduce(tensor, name, op, prescale_factor, postscale_factor, process_set, wire):
     """wire: the native flag of the type in which float32 travels; 0: its own."""
     if tensor.requires_grad and torch.is_grad_enabled():
+        full_name = _WireName(wire, name) if wire else name
         return HorovodAllreduce.apply(
-            tensor, None, name, op, prescale_factor, postscale_factor, process_set, wire
+            tensor, None, full_name, op, prescale_factor, postscale_factor, process_set
         )
     return synchronize(
         _allreduce_async(
@@ -444,21 +455,12 @@ def grouped_allreduce_async(
     )
 
 
-class _WireName(NamedTuple):
-    """A name of a group, and the native flag of the type in which its float32 travels."""
-
-    wire: int
-    name: str | None
-
-
 class HorovodGroupedAllreduce(torch.autograd.Function):
     """Grouped allreduce whose gradient is the grouped allreduce of the gradients."""
 
     @staticmethod
     def forward(ctx, average, name, op, prescale_factor, postscale_factor, process_set, *tensors):
-        wire = 0
-        if isinstance(name, _WireName):
-            wire, name = name.wire, name.name
+        wire, name = _split_name(name)
         op = handle_average_backwards_compatibility(op, average)
         ctx.arguments = (op, prescale_factor, postscale_factor, process_set, wire)
         outputs = [_new_output(tensor) for tensor in tensors]
