@@ -7,15 +7,18 @@
     tools/test.py --list          their names
 
 A failing step does not stop the others, so that one run reports everything. Tests that start
-processes often wait, so after the steps that only compute, two lanes of steps run side by side, and
-builds without time limits run after each other at a low priority. Whatever does not run in the
-first lane prints to build/reports/STEP.log, which is shown once it has ended. The closing line sums
-the CTest tests of the release, sanitizer and simulation runs, the fuzz targets and pytest; a step
-that failed without a failing test (a build error, say) counts as one failure.
+processes often wait, so steps share the machine: while those of C run, builds and environments of
+later ones are made at a low priority; then two lanes of Python steps run side by side, with builds
+behind them. Steps outside the first lane print to build/reports/STEP.log, which is shown after they
+have ended. The closing line sums the CTest tests of the release, sanitizer and simulation runs, the
+fuzz targets and pytest; a step that failed without a failing test (a build error, say) counts as
+one failure.
 """
 
 import argparse
 import concurrent.futures
+import contextlib
+import itertools
 import os
 import queue
 import subprocess
@@ -95,9 +98,14 @@ def venv(stack):
     return Path(result.stdout.strip())
 
 
+PRESETS = ("release", "clang-release", "asan", "tsan", "fuzz", "aarch64")
+BUILDING = {preset: threading.Lock() for preset in PRESETS}
+
+
 def build(preset):
-    run("cmake", "--preset", preset, "--log-level=WARNING")
-    run("cmake", "--build", "--preset", preset, "--", "-j", JOBS, "-k", "0", "--quiet")
+    with BUILDING[preset]:
+        run("cmake", "--preset", preset, "--log-level=WARNING")
+        run("cmake", "--build", "--preset", preset, "--", "-j", JOBS, "-k", "0", "--quiet")
 
 
 def read_junit(path):
@@ -350,12 +358,26 @@ def parse_arguments():
     return arguments
 
 
-# Steps that keep all processors busy run first, alone. The others install and start processes.
-# BESIDE runs beside them, in this order, because a step may use the environment of an earlier one.
-# BEHIND runs along at a low priority: these build, and no test of theirs has a time limit.
-COMPUTE = ("lint", "release", "asan", "tsan", "fuzz", "sim", "aarch64")
+# Steps of C run first. The others install and start Python. BESIDE runs beside the rest of them, in
+# this order, because a step may use the environment of an earlier one. BEHIND runs along at a low
+# priority: these build, and no test of theirs has a time limit.
+FIRST = ("lint", "release", "asan", "tsan", "fuzz", "sim", "aarch64")
 BESIDE = ("tf221", "tf215", "keras3", "jax", "jax06", "jax04", "mxnet", "spark", "spark35", "ray")
 BEHIND = ("docs", "clang", "macos")
+LOW = ("nice", "-n", "10")
+
+
+def stacks_of(name):
+    """The stacks of tools/requirements that a step installs."""
+    special = {
+        "aarch64": ["wheel"],
+        "python": ["torch"],
+        "slurm": ["torch"],
+        "mpi": ["mpi", "mpich"],
+        "spark35": ["tf215"],
+    }
+    named = special.get(name, [name])
+    return [s for s in named if (ROOT / "tools/requirements" / f"{s}.txt").exists()]
 
 
 class Run:
@@ -364,6 +386,7 @@ class Run:
     def __init__(self, names):
         self.names, self.start = names, time.monotonic()
         self.summary = {}  # name -> (counts, line)
+        self.is_first_over = False
         self.waiting = queue.SimpleQueue()  # titles and logs of steps that ended in the background
 
     def title(self, name):
@@ -401,6 +424,28 @@ class Run:
 
         return threading.Thread(target=work, daemon=True)
 
+    def ahead(self, first, others):
+        """A thread that builds what the first steps need, and then installs what the others need.
+
+        An error is not reported here: the step that meets it again does that.
+        """
+
+        def attempt(function, name):
+            with contextlib.suppress(StepError):
+                function(name)
+
+        def work():
+            HERE.prefix = LOW
+            with (REPORTS / "ahead.log").open("w", encoding="utf-8") as HERE.log:
+                for preset in (name for name in first if name in PRESETS):
+                    attempt(build, preset)
+                for stack in (stack for name in others for stack in stacks_of(name)):
+                    if self.is_first_over:
+                        return
+                    attempt(venv, stack)
+
+        return threading.Thread(target=work, daemon=True)
+
     def show_background(self):
         while not self.waiting.empty():
             title, path, closing = self.waiting.get()
@@ -408,7 +453,7 @@ class Run:
             print(f"{title}\n{text}{closing}", flush=True)
 
     def all(self):
-        front = [name for name in self.names if name not in (*COMPUTE, *BESIDE, *BEHIND)]
+        front = [name for name in self.names if name not in (*FIRST, *BESIDE, *BEHIND)]
         beside = [name for name in self.names if name in BESIDE]
         if not front:
             front, beside = beside, []
@@ -416,10 +461,15 @@ class Run:
         first = [name for name in self.names if name not in (*front, *beside, *behind)]
         threads = [
             self.background(beside, "beside the others"),
-            self.background(behind, "behind the others", ("nice", "-n", "10")),
+            self.background(behind, "behind the others", LOW),
         ]
+        if first and len(self.names) > 1:
+            print("=== later builds and environments are prepared at a low priority", flush=True)
+            pairs = itertools.zip_longest(front, beside)
+            self.ahead(first, [name for pair in pairs for name in pair if name]).start()
         for name in first:
             self.show(name)
+        self.is_first_over = True
         if beside or behind:
             print(f"\n=== in the background from here: {', '.join(beside + behind)}", flush=True)
         for thread in threads:
