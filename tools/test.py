@@ -454,10 +454,10 @@ class Run:
 
     def all(self):
         front = [name for name in self.names if name not in (*FIRST, *BESIDE, *BEHIND)]
-        beside = [name for name in self.names if name in BESIDE]
+        beside = [name for name in BESIDE if name in self.names]
         if not front:
             front, beside = beside, []
-        behind = [name for name in self.names if name in BEHIND and front]
+        behind = [name for name in BEHIND if name in self.names and front]
         first = [name for name in self.names if name not in (*front, *beside, *behind)]
         threads = [
             self.background(beside, "beside the others"),
