@@ -20,13 +20,17 @@ if [ "$(cat "$dir/stack" 2>/dev/null || true)" != "$base" ]; then
     echo "$base" >"$dir/stack"
 fi
 
+# Two installs at once would compile in the same folder.
+mkdir -p "$root/build"
+exec 9>"$root/build/install.lock"
+flock 9
+
 # One wheel fits every stack. The tools that built it the last time do it again: scikit-build-core
 # compiles everything anew for others.
 builder=$(cat "$root/build/install.tools" 2>/dev/null || true)
 version() { "$1/bin/python" -V 2>/dev/null || true; }
 if [ ! -f "$builder/complete" ] || [ "$(version "$builder")" != "$(version "$base")" ]; then
     builder=$base
-    mkdir -p "$root/build"
     echo "$builder" >"$root/build/install.tools"
 fi
 wheels=$(mktemp -d)

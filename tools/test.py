@@ -6,14 +6,19 @@
     tools/test.py lint release    only these
     tools/test.py --list          their names
 
-A step that fails does not stop the others, so that one run tells everything. Steps that compute
-most of the time run behind the others at a low priority, because tests that start processes often
-wait; what they print follows when they have ended. The closing line sums the CTest tests of the
-release, sanitizer and simulation runs, the fuzz targets and pytest; a step that failed without a
-failing test (a build error, say) counts as one failure.
+A failing step does not stop the others, so that one run reports everything. Tests that start
+processes often wait, so steps share the machine: while those of C run, builds and environments of
+later ones are made at a low priority; then two lanes of Python steps run side by side, with builds
+behind them. Steps outside the first lane print to build/reports/STEP.log, which is shown after they
+have ended. The closing line sums the CTest tests of the release, sanitizer and simulation runs, the
+fuzz targets and pytest; a step that failed without a failing test (a build error, say) counts as
+one failure.
 """
 
 import argparse
+import concurrent.futures
+import contextlib
+import itertools
 import os
 import queue
 import subprocess
@@ -26,6 +31,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / "build" / "reports"
 JOBS = os.environ.get("JOBS") or str(os.cpu_count() or 1)
+# C tests at once: those with several ranks or deadlines wait more than they compute. A test that
+# others would disturb has RUN_SERIAL.
+TEST_JOBS = str(2 * int(JOBS))
 FUZZ_SECONDS = int(os.environ.get("FUZZ_SECONDS") or 5)
 
 
@@ -47,13 +55,24 @@ class StepError(Exception):
     """A command of the step failed, and no test tells so."""
 
 
-HERE = threading.local()  # of a thread that runs steps behind the others: .log, where they print
+class Thread(threading.local):
+    """Of a thread that runs steps: where they print, and what is put before their commands."""
+
+    log = None  # our own output
+    prefix = ()
+
+
+HERE = Thread()
+
+
+def say(line):
+    print(line, file=HERE.log, flush=True)
 
 
 def run(*command, check=True, env=None):
-    log = getattr(HERE, "log", None)
+    log = HERE.log
     result = subprocess.run(
-        [*(("nice", "-n", "10") if log else ()), *(str(part) for part in command)],
+        [*HERE.prefix, *(str(part) for part in command)],
         cwd=ROOT,
         env=env,
         stdout=log,
@@ -67,9 +86,10 @@ def run(*command, check=True, env=None):
 
 def venv(stack):
     result = subprocess.run(
-        [ROOT / "tools" / "venv.sh", stack],
+        [*HERE.prefix, ROOT / "tools" / "venv.sh", stack],
         cwd=ROOT,
         stdout=subprocess.PIPE,
+        stderr=HERE.log,
         text=True,
         check=False,
     )
@@ -78,9 +98,14 @@ def venv(stack):
     return Path(result.stdout.strip())
 
 
+PRESETS = ("release", "clang-release", "asan", "tsan", "fuzz", "aarch64")
+BUILDING = {preset: threading.Lock() for preset in PRESETS}
+
+
 def build(preset):
-    run("cmake", "--preset", preset, "--log-level=WARNING")
-    run("cmake", "--build", "--preset", preset, "--", "-j", JOBS, "-k", "0", "--quiet")
+    with BUILDING[preset]:
+        run("cmake", "--preset", preset, "--log-level=WARNING")
+        run("cmake", "--build", "--preset", preset, "--", "-j", JOBS, "-k", "0", "--quiet")
 
 
 def read_junit(path):
@@ -101,7 +126,7 @@ def ctest(preset, labels, *extra):
     report = REPORTS / f"ctest-{preset}-{labels.replace('|', '-')}.xml"
     report.unlink(missing_ok=True)
     code = run(
-        *("ctest", "--test-dir", f"build/{preset}", "-j", JOBS, "-L", f"^({labels})$"),
+        *("ctest", "--test-dir", f"build/{preset}", "-j", TEST_JOBS, "-L", f"^({labels})$"),
         *("--output-on-failure", "--no-tests=ignore", "--output-junit", report, *extra),
         check=False,
     )
@@ -142,22 +167,27 @@ def step_tsan():
     return ctest("tsan", "unit|mp")
 
 
+def fuzz(target, log):
+    """Run a target for a while; is it fine?"""
+    HERE.log = log
+    found = ROOT / "build/fuzz/corpus" / target.name
+    found.mkdir(parents=True, exist_ok=True)
+    seeds = ROOT / "tests/fuzz/corpus" / target.name.removeprefix("fuzz_")
+    command = [target, f"-max_total_time={FUZZ_SECONDS}", "-timeout=20", "-rss_limit_mb=2048"]
+    command += [f"-artifact_prefix={found.parent}/", "-verbosity=0", "-print_final_stats=0"]
+    command += [found] + ([seeds] if seeds.is_dir() else [])
+    is_ok = run(*command, check=False) == 0
+    say(f"fuzz: {target.name} {'ok' if is_ok else 'FAILED'}")
+    return is_ok
+
+
 def step_fuzz():
     build("fuzz")
-    counts = Counts()
-    for target in sorted((ROOT / "build/fuzz/fuzz").glob("fuzz_*")):
-        if not os.access(target, os.X_OK) or target.is_dir():
-            continue
-        found = ROOT / "build/fuzz/corpus" / target.name
-        found.mkdir(parents=True, exist_ok=True)
-        seeds = ROOT / "tests/fuzz/corpus" / target.name.removeprefix("fuzz_")
-        command = [target, f"-max_total_time={FUZZ_SECONDS}", "-timeout=20", "-rss_limit_mb=2048"]
-        command += [f"-artifact_prefix={found.parent}/", "-verbosity=0", "-print_final_stats=0"]
-        command += [found] + ([seeds] if seeds.is_dir() else [])
-        is_ok = run(*command, check=False) == 0
-        print(f"fuzz: {target.name} {'ok' if is_ok else 'FAILED'}", flush=True)
-        counts.add(Counts(passed=int(is_ok), failed=int(not is_ok)))
-    return counts
+    targets = sorted((ROOT / "build/fuzz/fuzz").glob("fuzz_*"))
+    targets = [path for path in targets if os.access(path, os.X_OK) and not path.is_dir()]
+    with concurrent.futures.ThreadPoolExecutor(int(JOBS)) as pool:
+        results = list(pool.map(fuzz, targets, [HERE.log] * len(targets)))
+    return Counts(passed=results.count(True), failed=results.count(False))
 
 
 # Under emulation: no MPI library of that processor is here, and the tests with many ranks that wait
@@ -184,22 +214,22 @@ def step_sim():
     return ctest("release", "sim|mp")
 
 
-def pytest(stack, folders, name=None, select=None):
+def pytest(stack, folders, name=None, select=None, variables=None):
     """Installs into an environment of that stack and runs the tests of these folders there.
 
-    select: only those whose name matches, as with pytest -k.
+    select: only those whose name matches, as with pytest -k. variables: environment of the tests.
     """
     name = name or stack
     paths = [f"tests/python/{folder}" for folder in folders]
     paths = [path for path in paths if any((ROOT / path).rglob("test_*.py"))]
     if not paths:
-        print("there are no such tests yet")
+        say("there are no such tests yet")
         return Counts()
     where = ROOT / "build" / f"test-{stack}"
     run("tools/install.sh", stack, where)
     report = REPORTS / f"pytest-{name}.xml"
     report.unlink(missing_ok=True)
-    env = dict(os.environ, PATH=f"{where}/bin:{os.environ['PATH']}")
+    env = {**os.environ, **(variables or {}), "PATH": f"{where}/bin:{os.environ['PATH']}"}
     env.pop("PYTHONPATH", None)
     command = [where / "bin/python", "-m", "pytest", *paths, "-q", f"--junitxml={report}"]
     command += ["-p", "no:cacheprovider", *(("-k", select) if select else ())]
@@ -231,10 +261,12 @@ def step_slurm():
 def step_mpi():
     # The wheels of the two libraries have programs of the same names, so each has its own folder.
     build("release")
-    os.environ["HVD_TEST_MP"] = str(ROOT / "build" / "release" / "tests" / "mp")
-    os.environ["HVD_TEST_OPENMPI5"] = str(venv("mpi"))
-    os.environ["HVD_TEST_MPICH5"] = str(venv("mpich"))
-    return pytest("mpi", ["mpi"])
+    variables = {
+        "HVD_TEST_MP": str(ROOT / "build" / "release" / "tests" / "mp"),
+        "HVD_TEST_OPENMPI5": str(venv("mpi")),
+        "HVD_TEST_MPICH5": str(venv("mpich")),
+    }
+    return pytest("mpi", ["mpi"], variables=variables)
 
 
 def step_tf221():
@@ -269,8 +301,8 @@ def step_mxnet():
         place = ROOT / "build" / f"test-{stack}" / "stack"
         if place.exists():
             found.append(f"{framework}={place.read_text(encoding='utf-8').strip()}/bin/python")
-    os.environ["HVD_TEST_FRAMEWORKS"] = ",".join(found)
-    return pytest("mxnet", ["public", "mxnet", "mixed"])
+    variables = {"HVD_TEST_FRAMEWORKS": ",".join(found)}
+    return pytest("mxnet", ["public", "mxnet", "mixed"], variables=variables)
 
 
 def step_spark():
@@ -326,10 +358,26 @@ def parse_arguments():
     return arguments
 
 
-# Steps that run behind the others, in this order: they build, and no test of theirs has a time
-# limit. They begin with the first step that installs, because those before it compute, too.
+# Steps of C run first. The others install and start Python. BESIDE runs beside the rest of them, in
+# this order, because a step may use the environment of an earlier one. BEHIND runs along at a low
+# priority: these build, and no test of theirs has a time limit.
+FIRST = ("lint", "release", "asan", "tsan", "fuzz", "sim", "aarch64")
+BESIDE = ("tf221", "tf215", "keras3", "jax", "jax06", "jax04", "mxnet", "spark", "spark35", "ray")
 BEHIND = ("docs", "clang", "macos")
-COMPUTE = ("lint", "release", "asan", "tsan", "fuzz", "sim", "aarch64")
+LOW = ("nice", "-n", "10")
+
+
+def stacks_of(name):
+    """The stacks of tools/requirements that a step installs."""
+    special = {
+        "aarch64": ["wheel"],
+        "python": ["torch"],
+        "slurm": ["torch"],
+        "mpi": ["mpi", "mpich"],
+        "spark35": ["tf215"],
+    }
+    named = special.get(name, [name])
+    return [s for s in named if (ROOT / "tools/requirements" / f"{s}.txt").exists()]
 
 
 class Run:
@@ -338,7 +386,8 @@ class Run:
     def __init__(self, names):
         self.names, self.start = names, time.monotonic()
         self.summary = {}  # name -> (counts, line)
-        self.waiting = queue.SimpleQueue()  # titles and logs of steps that ended behind
+        self.is_first_over = False
+        self.waiting = queue.SimpleQueue()  # titles and logs of steps that ended in the background
 
     def title(self, name):
         number = self.names.index(name) + 1
@@ -361,33 +410,76 @@ class Run:
         print(self.title(name), flush=True)
         print(self.step(name), flush=True)
 
-    def behind(self, names):
-        for name in names:
-            title = f"{self.title(name)}, behind the others"
-            path = REPORTS / f"{name}.log"
-            with path.open("w", encoding="utf-8") as HERE.log:
-                closing = self.step(name)
-            self.waiting.put((title, path, closing))
+    def background(self, names, note, prefix=()):
+        """A thread that runs these steps one after the other, and keeps what they print."""
 
-    def show_behind(self):
+        def work():
+            HERE.prefix = prefix
+            for name in names:
+                title = f"{self.title(name)}, {note}"
+                path = REPORTS / f"{name}.log"
+                with path.open("w", encoding="utf-8") as HERE.log:
+                    closing = self.step(name)
+                self.waiting.put((title, path, closing))
+
+        return threading.Thread(target=work, daemon=True)
+
+    def ahead(self, first, others):
+        """A thread that builds what the first steps need, and then installs what the others need.
+
+        An error is not reported here: the step that meets it again does that.
+        """
+
+        def attempt(function, name):
+            with contextlib.suppress(StepError):
+                function(name)
+
+        def work():
+            HERE.prefix = LOW
+            with (REPORTS / "ahead.log").open("w", encoding="utf-8") as HERE.log:
+                for preset in (name for name in first if name in PRESETS):
+                    attempt(build, preset)
+                for stack in (stack for name in others for stack in stacks_of(name)):
+                    if self.is_first_over:
+                        return
+                    attempt(venv, stack)
+
+        return threading.Thread(target=work, daemon=True)
+
+    def show_background(self):
         while not self.waiting.empty():
             title, path, closing = self.waiting.get()
             text = path.read_text(encoding="utf-8", errors="replace")
             print(f"{title}\n{text}{closing}", flush=True)
 
     def all(self):
-        front = [name for name in self.names if name not in (*COMPUTE, *BEHIND)]
+        front = [name for name in self.names if name not in (*FIRST, *BESIDE, *BEHIND)]
+        beside = [name for name in BESIDE if name in self.names]
+        if not front:
+            front, beside = beside, []
         behind = [name for name in BEHIND if name in self.names and front]
-        first = [name for name in self.names if name not in (*front, *behind)]
-        thread = threading.Thread(target=self.behind, args=(behind,), daemon=True)
+        first = [name for name in self.names if name not in (*front, *beside, *behind)]
+        threads = [
+            self.background(beside, "beside the others"),
+            self.background(behind, "behind the others", LOW),
+        ]
+        if first and len(self.names) > 1:
+            print("=== later builds and environments are prepared at a low priority", flush=True)
+            pairs = itertools.zip_longest(front, beside)
+            self.ahead(first, [name for pair in pairs for name in pair if name]).start()
         for name in first:
             self.show(name)
-        thread.start()
+        self.is_first_over = True
+        if beside or behind:
+            print(f"\n=== in the background from here: {', '.join(beside + behind)}", flush=True)
+        for thread in threads:
+            thread.start()
         for name in front:
             self.show(name)
-            self.show_behind()
-        thread.join()
-        self.show_behind()
+            self.show_background()
+        for thread in threads:
+            thread.join()
+        self.show_background()
 
 
 def main():

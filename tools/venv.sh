@@ -36,7 +36,9 @@ if [ ! -f "$venv/complete" ]; then
     "$python" -m venv "$venv" >&2
     # Distributions bring pips that are too old for tools/install.sh (pip install -C).
     "$venv/bin/python" -m pip install -qq --disable-pip-version-check "pip>=23.1" >&2
-    "$venv/bin/python" -m pip install -qq --disable-pip-version-check -r "$requirements" >&2
+    # Python compiles the modules that are imported; pip would compile all of them.
+    "$venv/bin/python" -m pip install -qq --no-compile --disable-pip-version-check \
+        -r "$requirements" >&2
 fi
 touch "$venv/complete"
 echo "$venv"
