@@ -31,9 +31,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / "build" / "reports"
 JOBS = os.environ.get("JOBS") or str(os.cpu_count() or 1)
-# C tests at once: those with several ranks or deadlines wait more than they compute. A test that
-# others would disturb has RUN_SERIAL.
-TEST_JOBS = str(2 * int(JOBS))
 FUZZ_SECONDS = int(os.environ.get("FUZZ_SECONDS") or 5)
 
 
@@ -126,7 +123,7 @@ def ctest(preset, labels, *extra):
     report = REPORTS / f"ctest-{preset}-{labels.replace('|', '-')}.xml"
     report.unlink(missing_ok=True)
     code = run(
-        *("ctest", "--test-dir", f"build/{preset}", "-j", TEST_JOBS, "-L", f"^({labels})$"),
+        *("ctest", "--test-dir", f"build/{preset}", "-j", JOBS, "-L", f"^({labels})$"),
         *("--output-on-failure", "--no-tests=ignore", "--output-junit", report, *extra),
         check=False,
     )
