@@ -4,6 +4,7 @@
 
     bench/elastic.py [--kills 40] [--every 1.5] [--ranks 4] [--spares 0] [--megabytes 4]
                      [--signal KILL] [--framework numpy] [--launcher horovodrun] [--calm 0]
+    bench/elastic.py --period 60 --kills 10 [--spares 1]
 
 Starts `horovodrun -np RANKS --min-np 1` with workers of this file: an allreduce of the given size
 in each step, and a commit. A random worker gets SIGKILL, or SIGSTOP, every so many seconds. The
@@ -17,11 +18,18 @@ logs of the workers then say, for each loss,
     steps    what part of the steps was done that the calm seconds before the first loss promised
 
 `--launcher torchrun` runs the same step by PyTorch's own launcher and gloo, with a checkpoint every
-100 steps: all its workers start again after a loss. Every sum is checked. Use a Python in which
-Horovod is installed; `horovodrun` must be in PATH.
+100 steps: all its workers start again after a loss. `--launcher torchft` runs it with torchft: four
+replicas of one process, its lighthouse, and this file starts a replica again that was lost;
+`--limit 1` lowers all its time limits to so many seconds (0: its defaults). Every sum is checked.
+Use a Python in which Horovod, or torchft, is installed; `horovodrun` must be in PATH.
+
+`--period S` is another measurement: one loss every S seconds, at whatever size the job is then,
+against the same job without losses for the same time. It prints which part of the steps was kept,
+and how much that would be with one loss a minute.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -164,6 +172,78 @@ def work_torchrun(folder, megabytes):
     dist.destroy_process_group()
 
 
+def work_torchft(folder, megabytes, limit_s):
+    """Another peer: each process is a replica, and replicas go on without one that was lost."""
+    from datetime import timedelta
+
+    import torch
+    import torch.distributed as dist
+    from torchft import Manager, ProcessGroupGloo
+
+    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    weights, limits = torch.zeros(int(megabytes * (1 << 20)) // 4), {}
+    group = ProcessGroupGloo()
+    if limit_s > 0:
+        limit = timedelta(seconds=limit_s)
+        group = ProcessGroupGloo(timeout=limit)
+        # the first quorum of a replica waits for the others to finish their step
+        limits = {"timeout": limit, "quorum_timeout": timedelta(seconds=60)}
+    manager = Manager(
+        pg=group,
+        load_state_dict=lambda state: weights.copy_(state["weights"]),
+        state_dict=lambda: {"weights": weights},
+        min_replica_size=1,
+        rank=0,
+        world_size=1,
+        store_addr="localhost",
+        store_port=store.port,
+        replica_id=f"{os.environ['REPLICA']}",
+        **limits,
+    )
+    log = Log(folder)
+    while not (folder / "finish").exists():
+        manager.start_quorum()
+        total = torch.ones_like(weights)
+        manager.allreduce(total).wait()  # the average; a replica that gets its state adds nothing
+        if not manager.should_commit():
+            continue
+        if not 0 < total[0] == total[-1] <= 1:
+            sys.exit(f"wrong average: {total[0]}")
+        weights.sub_(total, alpha=0.01)
+        log.step(manager.current_step(), manager.num_participants())
+    manager.shutdown(wait=False)
+    os._exit(0)
+
+
+def supervise_torchft(folder, options):
+    """The lighthouse and the replicas; one that was lost is started again."""
+    port = 20000 + os.getpid() % 20000
+    words = ["torchft_lighthouse", "--min_replicas", "1", "--bind", f"[::]:{port}"]
+    if options.limit > 0:
+        limit_ms = str(int(1000 * options.limit))
+        words += ["--heartbeat_timeout_ms", limit_ms, "--join_timeout_ms", limit_ms]
+    lighthouse = subprocess.Popen([Path(sys.executable).parent / words[0], *words[1:]])
+    command = [*base_command(options, folder), "--launcher", "torchft", "--limit", options.limit]
+
+    def start(replica):
+        place = {"REPLICA": str(replica), "TORCHFT_LIGHTHOUSE": f"http://localhost:{port}"}
+        environment = {**os.environ, **place, "RUST_LOG": "error"}
+        return subprocess.Popen(list(map(str, command)), env=environment)
+
+    replicas = [start(i) for i in range(options.ranks)]
+    try:
+        while not (folder / "finish").exists():
+            for i, replica in enumerate(replicas):
+                if replica.poll() is not None:
+                    replicas[i] = start(i)
+            time.sleep(0.01)
+        for replica in replicas:
+            replica.wait(timeout=60)
+    finally:
+        for process in [*replicas, lighthouse]:
+            process.kill()
+
+
 # ---- the driver ----
 
 
@@ -273,10 +353,17 @@ def quantiles(values):
     return f"{text}  worst {1e3 * values[-1]:.0f} ms  ({len(values)} times)"
 
 
-def command_of(options, folder):
+def base_command(options, folder):
     words = [sys.executable, __file__, "--worker", folder, "--megabytes", options.megabytes]
-    words += ["--framework", options.framework]
-    if options.launcher == "torchrun":
+    return [*words, "--framework", options.framework]
+
+
+def command_of(options, folder):
+    words = base_command(options, folder)
+    if options.launcher == "torchft":
+        words += ["--supervise", "--launcher", "torchft", "--limit", options.limit]
+        words += ["--ranks", options.ranks]
+    elif options.launcher == "torchrun":
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         launcher += [f"--nproc-per-node={options.ranks}", f"--max-restarts={10 * options.kills}"]
         words = [*launcher, *words[1:], "--launcher", "torchrun"]
@@ -284,6 +371,59 @@ def command_of(options, folder):
         launcher = ["horovodrun", "-np", options.ranks, "--min-np", 1]
         words = [*launcher, *(["--spares", options.spares] if options.spares else []), *words]
     return list(map(str, words))
+
+
+def run_periods(options, folder, job, losses):
+    """The steps of `losses` periods, or of as many as there are to be, if there is no loss."""
+    chance = random.Random(options.seed)
+    wait_for_size(folder, options, job)
+    begin = time.monotonic()
+    for index in range(options.kills):
+        time.sleep(max(0, begin + (index + 0.5) * options.period - time.monotonic()))
+        alive = sorted(last_steps(folder))
+        if losses:
+            os.kill(chance.choice(alive), signal.Signals[f"SIG{options.signal}"])
+    end = begin + options.kills * options.period
+    time.sleep(max(0, end - time.monotonic()))
+    (folder / "finish").touch()
+    code = job.wait(timeout=60)
+    if code != 0:
+        raise SystemExit(f"elastic: the job has ended with {code}")
+    return steps_between(read_rows(folder, "log"), begin, end) * (end - begin)
+
+
+def measure_periods(options):
+    """Without losses and with them, by turns; what is kept."""
+    steps = {}
+    for losses in (False, True):
+        folder = Path(tempfile.mkdtemp(prefix="elastic-"))
+        with started(options, folder) as job:
+            steps[losses] = run_periods(options, folder, job, losses)
+    kept = steps[True] / steps[False]
+    lost_s = (1 - kept) * options.period
+    print(
+        f"{options.launcher}, {options.framework}, {options.ranks} ranks, {options.spares} spares,"
+        f" {options.megabytes} MB: {options.kills} losses (SIG{options.signal}), one every"
+        f" {options.period:g} s: {steps[True]:.0f} steps, without losses {steps[False]:.0f} in the"
+        f" same time: {100 * kept:.1f} % kept, {lost_s:.2f} s lost each time"
+    )
+    if options.period != 60:
+        print(f"  scaled to one loss a minute: {100 * (1 - lost_s / 60):.1f} %")
+    if options.json:
+        figures = {"kept": kept, "steps": steps[True], "steps_without": steps[False]}
+        figures["options"] = vars(options)
+        Path(options.json).write_text(json.dumps(figures, indent=1), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def started(options, folder):
+    job = subprocess.Popen(command_of(options, folder), env=dict(os.environ, OMP_NUM_THREADS="1"))
+    try:
+        yield job
+    finally:
+        if job.poll() is None:
+            job.terminate()
+            job.wait()
 
 
 def run_job(options, folder, job):
@@ -315,32 +455,43 @@ def parse_arguments():
     parser.add_argument("--megabytes", type=float, default=4.0)
     parser.add_argument("--signal", choices=("KILL", "STOP"), default="KILL")
     parser.add_argument("--framework", choices=("numpy", "torch"), default="numpy")
-    parser.add_argument("--launcher", choices=("horovodrun", "torchrun"), default="horovodrun")
+    launchers = ("horovodrun", "torchrun", "torchft")
+    parser.add_argument("--launcher", choices=launchers, default="horovodrun")
+    parser.add_argument("--limit", type=float, default=0.0, help="seconds, for torchft")
+    parser.add_argument("--period", type=float, help="seconds from one loss to the next")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", help="write the figures to this file")
     parser.add_argument("--logs", help="keep the logs of the workers in this folder")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--supervise", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
+
+
+def run_worker(options):
+    folder = Path(options.worker)
+    if options.supervise:
+        supervise_torchft(folder, options)
+    elif options.launcher == "torchft":
+        work_torchft(folder, options.megabytes, options.limit)
+    elif options.launcher == "torchrun":
+        work_torchrun(folder, options.megabytes)
+    else:
+        work(folder, options.megabytes, options.framework)
 
 
 def main():
     options = parse_arguments()
-    if options.worker and options.launcher == "torchrun":
-        work_torchrun(Path(options.worker), options.megabytes)
-        return
     if options.worker:
-        work(Path(options.worker), options.megabytes, options.framework)
+        run_worker(options)
+        return
+    if options.period:
+        measure_periods(options)
         return
     folder = Path(options.logs or tempfile.mkdtemp(prefix="elastic-"))
     folder.mkdir(exist_ok=True)
-    job = subprocess.Popen(command_of(options, folder), env=dict(os.environ, OMP_NUM_THREADS="1"))
-    try:
+    with started(options, folder) as job:
         kills, begin, end = run_job(options, folder, job)
         code = job.wait(timeout=60)
-    finally:
-        if job.poll() is None:
-            job.terminate()
-            job.wait()
     logs = read_rows(folder, "log")
     found = {**gaps(logs, kills, options.ranks), "meet": meetings(read_rows(folder, "meet"))}
     print(

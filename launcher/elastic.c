@@ -48,6 +48,7 @@ struct elastic {
     bool has_said_twice;
     uint64_t store_changes;
     uint64_t cause_count;
+    struct mem cause_mem;   /* of the two below: another failure may become the first one */
     struct list last_lines; /* of the worker that failed first */
     char *cause_label;
 };
@@ -455,7 +456,7 @@ int32_t elastic_find(const struct job *job, const struct host_run *run, uint32_t
 static void keep_line(void *arg, const char *line)
 {
     struct elastic *e = arg;
-    list_add(e->job->mem, &e->last_lines, mem_copy(e->job->mem, line));
+    list_add(&e->cause_mem, &e->last_lines, mem_copy(&e->cause_mem, line));
 }
 
 /* The lines of the worker that failed first go into the report, if it comes to that. */
@@ -464,8 +465,9 @@ static void keep_tail(struct elastic *e, int32_t worker)
     if (e->policy.cause_count == e->cause_count)
         return;
     e->cause_count = e->policy.cause_count;
+    mem_destroy(&e->cause_mem);
     e->last_lines = (struct list){0};
-    e->cause_label = mem_copy(e->job->mem, e->job->output.ranks[worker].label);
+    e->cause_label = mem_copy(&e->cause_mem, e->job->output.ranks[worker].label);
     output_tail_each(&e->job->output, worker, keep_line, e);
 }
 
@@ -720,6 +722,7 @@ int elastic_run(struct job *job)
                                   .say = op_say,
                                   .chance = op_chance},
                           .has_script = a->host_discovery_script != NULL};
+    mem_init(&e->cause_mem, job->os);
     e->hosts = mem_alloc(job->mem, HOSTS_MAX * sizeof *e->hosts);
     job->runs = mem_alloc(job->mem, HOSTS_MAX * sizeof *job->runs);
     policy_init(&e->policy, job->mem, &e->ops, &options, os_now_ns(job->os));
@@ -741,5 +744,6 @@ int elastic_run(struct job *job)
     job->on_failure = on_failure;
     int code = supervise_run(job);
     discovery_destroy(&e->discovery);
+    mem_destroy(&e->cause_mem);
     return code;
 }

@@ -489,14 +489,17 @@ static void run_spawned(struct job *job, struct host_run *run, struct reader *r)
     uint32_t index = get_u32(r);
     int32_t rank = rank_of(job, run, index);
     uint32_t pid = get_u32(r);
-    char *why = message_get_text(job->mem, r);
+    struct mem scratch;
+    mem_init(&scratch, job->os);
+    const char *why = message_get_text(&scratch, r);
     if (job->elastic != NULL && !r->bad && pid == 0)
         elastic_unstarted(job, run, index, why);
-    if (r->bad || rank < 0)
-        return;
-    job->generation.ranks[rank].pid = (pid_t)pid;
-    if (pid == 0)
-        verdict_host(job, run, mem_format(job->mem, "cannot start rank %d: %s", rank, why));
+    if (!r->bad && rank >= 0) {
+        job->generation.ranks[rank].pid = (pid_t)pid;
+        if (pid == 0)
+            verdict_host(job, run, mem_format(job->mem, "cannot start rank %d: %s", rank, why));
+    }
+    mem_destroy(&scratch);
 }
 
 static void run_close(struct job *job, struct host_run *run)

@@ -96,6 +96,7 @@ static void name(struct policy *p)
         w->rank = i;
         w->is_asking = w->has_arrived = w->has_reported = false;
         w->culprit = -1;
+        w->unseen_ns = 0;
         w->member_ns = w->member_ns != 0 ? w->member_ns : p->now_ns;
         has_leavers = has_leavers || w->is_leaving;
     }

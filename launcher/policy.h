@@ -74,6 +74,7 @@ struct policy_worker {
     int32_t rank;                             /* MEMBER; else -1 */
     int32_t culprit;                          /* worker that it blamed, has_reported; -1: none */
     int64_t started_ns, member_ns, blamed_ns; /* 0: not */
+    int64_t unseen_ns; /* MEMBER: when it was last in the room but is no longer; 0: it was not */
     int64_t halt_at_ns;
     char why[POLICY_WHY_MAX]; /* EVICTED, REMOVED */
 };

@@ -35,6 +35,31 @@ static void host_returns(struct policy *p, int32_t host, int32_t slots)
         p->hosts[host].slots[k].is_vacated = p->hosts[host].slots[k].is_given_up = false;
 }
 
+/* Does nobody miss it? Those that have no part in the job yet, then those outside of slots. */
+static bool is_surplus(const struct policy *p, const struct policy_worker *w, bool are_members)
+{
+    if (!policy_is_live(w) || policy_is_spare(w) || w->is_leaving)
+        return false;
+    return are_members ? w->slot >= p->hosts[w->host].listed_slots : w->state != POLICY_MEMBER;
+}
+
+/* A host that was replaced is back, or one is not listed any more whose slots were filled by spares
+ * of others: there are more workers than places, and as many leave. */
+static void release_surplus(struct policy *p)
+{
+    int32_t places = 0, staff = policy_staff_count(p);
+    for (int32_t i = 0; i < p->host_count; i++)
+        places += p->hosts[i].is_listed ? p->hosts[i].listed_slots : 0;
+    places = places < p->options.max_np ? places : p->options.max_np;
+    for (int pass = 0; pass < 2; pass++)
+        for (int32_t i = p->worker_count - 1; i >= 0 && staff > places; i--) {
+            if (!is_surplus(p, &p->workers[i], pass == 1))
+                continue;
+            policy_leave(p, i, "there are enough workers without it");
+            staff--;
+        }
+}
+
 static int32_t host_add(struct policy *p, const char *name)
 {
     p->hosts = policy_grow(p->mem, p->hosts, p->host_count, &p->host_room, sizeof *p->hosts);
@@ -78,6 +103,7 @@ void policy_hosts(struct policy *p, const struct policy_listed *list, int32_t co
         h->is_listed = false;
         host_shrink(p, i, 0);
     }
+    release_surplus(p);
 }
 
 void policy_host_up(struct policy *p, int32_t host)
@@ -161,6 +187,8 @@ void policy_worker_seen(struct policy *p, int32_t worker, bool is_waiting, bool 
         w->has_arrived = w->has_arrived || has_arrived;
         if (is_waiting && !w->is_asking)
             policy_break_generation(p, false);
+        if (!is_waiting && w->is_asking) /* its connection was lost, or it has ended */
+            w->unseen_ns = p->now_ns;
         w->is_asking = is_waiting;
         return;
     case POLICY_NONE:
@@ -219,12 +247,24 @@ static int32_t usable_hosts(const struct policy *p)
     return count;
 }
 
-/* The contract's blacklist: nothing of the host is used for a while. */
+/* Is the state on this host only? */
+static bool holds_state(const struct policy *p, int32_t host)
+{
+    int32_t here = 0, elsewhere = 0;
+    for (int32_t i = 0; i < p->worker_count; i++)
+        if (p->workers[i].state == POLICY_MEMBER)
+            *(p->workers[i].host == host ? &here : &elsewhere) += 1;
+    return here > 0 && elsewhere == 0;
+}
+
+/* The contract's blacklist: nothing of the host is used for a while. Not of the only host that can
+ * go on: without it the job would be lost. */
 static void host_cool(struct policy *p, int32_t host)
 {
     struct policy_host *h = &p->hosts[host];
     char text[POLICY_TEXT_MAX];
-    if (!p->options.has_cooldown || usable_hosts(p) < 2 || !policy_is_usable(p, h))
+    if (!p->options.has_cooldown || usable_hosts(p) < 2 || !policy_is_usable(p, h) ||
+        holds_state(p, host))
         return;
     cooldown_begin(&h->cooldown, p->now_ns, p->options.cooldown_low_s, p->options.cooldown_high_s,
                    p->ops->chance(p->ops->ctx));

@@ -20,8 +20,11 @@ bool policy_is_spare(const struct policy_worker *w);
 int32_t policy_host_find(const struct policy *p, const char *name);
 void policy_slots_extend(struct policy *p, struct policy_host *h, int32_t count);
 int32_t policy_live_on(const struct policy *p, int32_t host, bool spares);
+/* Workers that are, or will be, members. */
+int32_t policy_staff_on(const struct policy *p, int32_t host); /* -1: on any */
 int32_t policy_staff_count(const struct policy *p);
 bool policy_is_usable(const struct policy *p, const struct policy_host *h);
+int32_t policy_host_slots(const struct policy_host *h); /* those that may be filled */
 int32_t policy_slot_sum(const struct policy *p);
 void policy_stop(struct policy *p, int code, const char *text);
 void policy_stop_for(struct policy *p, const char *text);

@@ -39,14 +39,22 @@ void policy_tend_finish(struct policy *p)
         policy_stop(p, 0, "");
 }
 
+static int64_t later(int64_t a_ns, int64_t b_ns)
+{
+    return a_ns > b_ns ? a_ns : b_ns;
+}
+
+/* One that was in the room and whose connection was lost has the whole time again: it dials at
+ * once, or its end is reported. */
 int64_t policy_member_limit_ns(const struct policy *p, const struct policy_worker *w)
 {
     int64_t limit_ns = INT64_MAX;
     if (w->blamed_ns != 0 && !w->is_asking)
-        limit_ns = w->blamed_ns + p->options.blame_ns;
+        limit_ns = later(w->blamed_ns, w->unseen_ns) + p->options.blame_ns;
     if (p->is_broken && !w->is_asking) {
         bool is_silent = p->is_forced && !w->has_reported;
-        int64_t at_ns = p->broken_ns + (is_silent ? p->options.silent_ns : p->options.regroup_ns);
+        int64_t at_ns = later(p->broken_ns, w->unseen_ns) +
+                        (is_silent ? p->options.silent_ns : p->options.regroup_ns);
         limit_ns = at_ns < limit_ns ? at_ns : limit_ns;
     }
     if (!p->is_met && !w->has_arrived && !w->is_asking &&
@@ -149,15 +157,17 @@ static bool slot_may_start(const struct policy *p, const struct policy_slot *slo
     return slot->crashes == 0 || p->has_seen_room;
 }
 
-/* A slot that is to be filled has its worker, or gets one: a spare that waits, else a new one. */
+/* A slot that is to be filled has its worker, or gets one: a spare that waits, else a new one. A
+ * spare of another host fills a slot without being in it: hosts are counted, not slots. */
 static void fill_slots(struct policy *p)
 {
-    int32_t need = p->options.max_np - policy_staff_count(p);
+    int32_t need = policy_slot_sum(p) - policy_staff_count(p);
     for (int32_t host = host_after(p, -1); host >= 0 && need > 0;
          host = host_after(p, p->hosts[host].order))
         for (int32_t k = 0; k < p->hosts[host].listed_slots && need > 0; k++) {
             const struct policy_slot *slot = &p->hosts[host].slots[k];
-            if (slot->worker >= 0 || slot->is_given_up || slot->is_vacated)
+            if (slot->worker >= 0 || slot->is_given_up || slot->is_vacated ||
+                policy_staff_on(p, host) >= policy_host_slots(&p->hosts[host]))
                 continue;
             if (p->epoch > 0 && spare_take(p, host, k)) {
                 need--;
@@ -170,6 +180,15 @@ static void fill_slots(struct policy *p)
         }
 }
 
+/* Slots that nobody is in, less the spares there: below 0 on a host that has more than it lists. */
+static int32_t host_room(const struct policy *p, int32_t host)
+{
+    return p->hosts[host].listed_slots - policy_live_on(p, host, false) -
+           policy_live_on(p, host, true);
+}
+
+/* A spare starts where there is most room: one that has filled a slot of another host leaves that
+ * free, and the next spare is there, so that no host ends up with everybody. */
 static void fill_spares(struct policy *p)
 {
     int32_t count = 0;
@@ -181,9 +200,10 @@ static void fill_spares(struct policy *p)
              host = host_after(p, p->hosts[host].order)) {
             const struct policy_host *h = &p->hosts[host];
             if (h->state != POLICY_HOST_UP || p->now_ns < h->spare_retry_ns ||
-                (h->spare_crashes > 0 && !p->has_seen_room))
+                (h->spare_crashes > 0 && !p->has_seen_room) ||
+                host_room(p, host) <= -p->options.spares)
                 continue;
-            if (best < 0 || policy_live_on(p, host, true) < policy_live_on(p, best, true))
+            if (best < 0 || host_room(p, host) > host_room(p, best))
                 best = host;
         }
         if (best < 0)

@@ -70,14 +70,18 @@ int32_t policy_live_on(const struct policy *p, int32_t host, bool spares)
     return count;
 }
 
-/* Workers that are, or will be, members. */
-int32_t policy_staff_count(const struct policy *p)
+int32_t policy_staff_on(const struct policy *p, int32_t host)
 {
     int32_t count = 0;
     for (int32_t i = 0; i < p->worker_count; i++)
         count += policy_is_live(&p->workers[i]) && !policy_is_spare(&p->workers[i]) &&
-                 !p->workers[i].is_leaving;
+                 !p->workers[i].is_leaving && (host < 0 || p->workers[i].host == host);
     return count;
+}
+
+int32_t policy_staff_count(const struct policy *p)
+{
+    return policy_staff_on(p, -1);
 }
 
 bool policy_is_usable(const struct policy *p, const struct policy_host *h)
@@ -85,12 +89,19 @@ bool policy_is_usable(const struct policy *p, const struct policy_host *h)
     return h->is_listed && !h->is_given_up && !cooldown_is_on(&h->cooldown, p->now_ns);
 }
 
+int32_t policy_host_slots(const struct policy_host *h)
+{
+    int32_t count = 0;
+    for (int32_t k = 0; k < h->listed_slots; k++)
+        count += !h->slots[k].is_given_up && !h->slots[k].is_vacated;
+    return count;
+}
+
 int32_t policy_slot_sum(const struct policy *p)
 {
     int64_t sum = 0;
     for (int32_t i = 0; i < p->host_count; i++)
-        for (int32_t k = 0; policy_is_usable(p, &p->hosts[i]) && k < p->hosts[i].listed_slots; k++)
-            sum += !p->hosts[i].slots[k].is_given_up && !p->hosts[i].slots[k].is_vacated;
+        sum += policy_is_usable(p, &p->hosts[i]) ? policy_host_slots(&p->hosts[i]) : 0;
     return sum < p->options.max_np ? (int32_t)sum : p->options.max_np;
 }
 

@@ -19,14 +19,16 @@
 
 #define MS           1000000LL
 #define SECOND       (1000 * MS)
-#define PROCS_MAX    48
+#define PROCS_MAX    256
+#define STARTS_MAX   44 /* of our own launcher */
 #define MEMBERS_MAX  12
 #define CONNS_MAX    8192
 #define EVENTS_MAX   2048
 #define EPOCHS_MAX   512
-#define SCOPE        "world"
-#define CHAOS_NS     (60 * SECOND)  /* faults until then */
-#define SETTLE_NS    (400 * SECOND) /* and then all processes must have found each other */
+#define SCOPE        SIM_MEMBER_SCOPE
+#define CHAOS_NS     (60 * SECOND)   /* faults until then */
+#define SETTLE_NS    (400 * SECOND)  /* and then all processes must have found each other */
+#define LONG_NS      (4000 * SECOND) /* with the caller's launcher, whose limits are longer */
 #define MEET_NS      (30 * SECOND)
 #define LINK_NS      (10 * SECOND) /* until a member that does not link is abandoned */
 #define HUNG_NS      (10 * SECOND) /* until a silent peer counts as hung */
@@ -36,17 +38,19 @@
 enum job_kind { JOB_DRIVEN, JOB_STATIC, JOB_SELF_SERVED };
 
 enum event_kind {
-    EVENT_ASK,     /* the program calls init */
-    EVENT_REACHED, /* a dial got through, or not */
-    EVENT_REQUEST, /* arrives at the store */
-    EVENT_REPLY,   /* arrives at the process */
-    EVENT_HUNG_UP, /* the store sees the connection close */
-    EVENT_CLOSED,  /* the process sees the connection close */
-    EVENT_EXPIRE,  /* the store's time to answer is over */
-    EVENT_TIME,    /* of the member */
-    EVENT_LINKS,   /* how far are the links? */
-    EVENT_BROKE,   /* a peer has exited */
-    EVENT_DONE,    /* the program shuts down */
+    EVENT_ASK,      /* the program calls init */
+    EVENT_REACHED,  /* a dial got through, or not */
+    EVENT_REQUEST,  /* arrives at the store */
+    EVENT_REPLY,    /* arrives at the process */
+    EVENT_HUNG_UP,  /* the store sees the connection close */
+    EVENT_CLOSED,   /* the process sees the connection close */
+    EVENT_EXPIRE,   /* the store's time to answer is over */
+    EVENT_TIME,     /* of the member */
+    EVENT_LINKS,    /* how far are the links? */
+    EVENT_BROKE,    /* a peer has exited */
+    EVENT_DONE,     /* the program shuts down */
+    EVENT_GIVEN_UP, /* the store closes the connection of a member that connects */
+    EVENT_ENDED,    /* the launcher hears that the process has */
     EVENT_LAUNCHER,
     EVENT_CHAOS
 };
@@ -56,7 +60,8 @@ struct event {
     uint64_t order;
     enum event_kind kind;
     int proc, conn;
-    uint64_t epoch; /* LINKS, BROKE, DONE: of which */
+    int culprit;    /* BROKE */
+    uint64_t epoch; /* LINKS, BROKE, DONE, GIVEN_UP: of which */
     struct reply *reply;
 };
 
@@ -80,8 +85,12 @@ struct proc {
     uint8_t key[32];
     char list[MEMBERS_MAX][STORE_WORKER_MAX + 1];
     int count;
+    uint64_t notice;    /* that its generation accounts for */
     int64_t linking_ns; /* since when */
     int attempts, lives;
+    int code, signal; /* of its end */
+    bool is_finished;
+    bool is_silent; /* nobody reports its end */
 };
 
 struct generation { /* as it was decided, or as the first member saw it */
@@ -89,6 +98,7 @@ struct generation { /* as it was decided, or as the first member saw it */
     char list[MEMBERS_MAX][STORE_WORKER_MAX + 1];
     uint8_t key[32];
     bool has_key;
+    bool is_finishing; /* its last collective has completed */
 };
 
 struct trial {
@@ -112,6 +122,11 @@ struct trial {
     struct event events[EVENTS_MAX];
     int event_count;
     struct generation generations[EPOCHS_MAX];
+    const struct sim_launcher *launcher; /* the caller's; NULL: ours */
+    int64_t look_ns;                     /* when it is due to look */
+    int64_t finish_ns;                   /* when the work is done */
+    uint64_t notice;                     /* announced last */
+    bool is_over;
     uint64_t epoch;                       /* the launcher's */
     uint64_t links[PROCS_MAX][PROCS_MAX]; /* epoch of the link between two; 0: none */
 };
@@ -168,9 +183,18 @@ static struct event *at(struct trial *t, int64_t at_ns, enum event_kind kind, in
         return &lost;
     }
     struct event *e = &t->events[t->event_count++];
-    *e =
-        (struct event){.at_ns = at_ns, .order = t->order++, .kind = kind, .proc = proc, .conn = -1};
+    *e = (struct event){
+        .at_ns = at_ns, .order = t->order++, .kind = kind, .proc = proc, .conn = -1, .culprit = -1};
     return e;
+}
+
+/* The caller's launcher looks at everything, at the latest then. */
+static void look_by(struct trial *t, int64_t at_ns)
+{
+    if (t->launcher == NULL || at_ns >= t->look_ns || t->is_over)
+        return;
+    t->look_ns = at_ns;
+    at(t, at_ns, EVENT_LAUNCHER, -1);
 }
 
 static int64_t soon(struct trial *t)
@@ -217,6 +241,7 @@ static void conn_hang_up(struct trial *t, int conn)
         return;
     c->is_open = false;
     table_forget(&t->table, &c->waiter);
+    look_by(t, soon(t));
 }
 
 static void store_close(struct trial *t)
@@ -242,9 +267,11 @@ static void store_serve(struct trial *t, int conn)
     const struct store_request *q = &p->request;
     struct reply *reply = q->type == STORE_JOIN ? table_join(&t->table, q, &c->waiter)
                                                 : table_exchange(&t->table, q, &c->waiter);
+    look_by(t, soon(t));
     if (reply == NULL && c->waiter.scope != NULL) {
         at(t, t->now_ns + q->wait_ns, EVENT_EXPIRE, c->proc)->conn = conn;
-        if (c->waiter.kind == WAITER_JOIN) /* the launcher sees that a process wants another one */
+        if (t->launcher == NULL &&
+            c->waiter.kind == WAITER_JOIN) /* the launcher sees that a process wants another one */
             at(t, soon(t) + (int64_t)draw(t, 200) * MS, EVENT_LAUNCHER, -1);
         return;
     }
@@ -318,6 +345,20 @@ static void proc_hang_up(struct trial *t, struct proc *p)
     p->conn = -1;
 }
 
+/* A peer has ended or hangs: members of the same generation notice then. */
+static void peers_notice(struct trial *t, int culprit, int64_t least_ns, uint64_t spread_ns)
+{
+    const struct proc *p = &t->procs[culprit];
+    for (int k = 0; k < t->proc_count; k++) {
+        if (k == culprit || !t->procs[k].is_alive || p->epoch == 0 || t->procs[k].epoch != p->epoch)
+            continue;
+        struct event *e =
+            at(t, t->now_ns + 1 + least_ns + (int64_t)draw(t, spread_ns), EVENT_BROKE, k);
+        e->epoch = p->epoch;
+        e->culprit = culprit;
+    }
+}
+
 static void proc_ends(struct trial *t, int i, bool is_crash)
 {
     struct proc *p = &t->procs[i];
@@ -327,10 +368,11 @@ static void proc_ends(struct trial *t, int i, bool is_crash)
     p->is_alive = false;
     t->report->crashes += is_crash;
     proc_hang_up(t, p);
-    for (int k = 0; k < t->proc_count; k++) /* peers notice */
-        if (k != i && t->procs[k].is_alive && p->epoch != 0 && t->procs[k].epoch == p->epoch)
-            at(t, soon(t) + 200 * MS, EVENT_BROKE, k)->epoch = p->epoch;
-    if (t->kind == JOB_DRIVEN)
+    if (!p->is_finished)
+        peers_notice(t, i, 200 * MS, (uint64_t)t->delay_ns);
+    if (t->launcher != NULL)
+        at(t, soon(t), EVENT_ENDED, i);
+    else if (t->kind == JOB_DRIVEN)
         at(t, soon(t) + (int64_t)draw(t, 100) * MS, EVENT_LAUNCHER, -1);
 }
 
@@ -395,8 +437,13 @@ static void proc_report(struct trial *t, struct proc *p)
         t->report->runs++;
         p->attempts = 0;
         check_running(t, p);
-        if (t->kind == JOB_DRIVEN &&
-            p->epoch < t->epoch) /* notices carry the epoch: none is late */
+        if (t->launcher != NULL) {
+            int64_t done_ns = t->finish_ns > t->now_ns ? t->finish_ns : t->now_ns;
+            if (p->notice < t->notice)
+                done_ns = t->now_ns;
+            at(t, done_ns + (int64_t)draw(t, 500) * MS, EVENT_DONE, i)->epoch = p->epoch;
+        } else if (t->kind == JOB_DRIVEN &&
+                   p->epoch < t->epoch) /* notices carry the epoch: none is late */
             at(t, soon(t), EVENT_BROKE, i)->epoch = p->epoch;
         if (t->kind != JOB_DRIVEN)
             at(t, t->now_ns + (int64_t)draw(t, 2000) * MS, EVENT_DONE, i)->epoch = p->epoch;
@@ -405,6 +452,7 @@ static void proc_report(struct trial *t, struct proc *p)
         trace(t, "%s is out: %s", p->worker, hvd_status_name(p->member.status));
         t->report->refused++;
         p->is_left = true;
+        p->code = p->member.status == HVD_ERR_REMOVED ? 0 : 1;
         proc_ends(t, i, false);
         return;
     case MEMBER_BROKEN:
@@ -463,6 +511,8 @@ static void proc_ask(struct trial *t, int i)
     /* a static job has one life less on a rank that gives up when all others have finished */
     bool is_patient = is_calm(t) || t->kind != JOB_DRIVEN;
     int64_t limit_ns = is_patient ? MEET_NS : 2 * SECOND + (int64_t)draw(t, 20000) * MS;
+    if (t->launcher != NULL) /* it decides how long anybody waits */
+        limit_ns = 10 * LONG_NS;
     if (t->kind == JOB_SELF_SERVED && p->rank == 0 && !t->is_serving)
         store_open(t);
     proc_event(t, i,
@@ -493,7 +543,7 @@ static void joined(struct trial *t, int i, struct reader *r)
     uint8_t salt[STORE_SALT_BYTES];
     p->epoch = get_u64(r);
     get_bytes(r, salt, sizeof salt);
-    get_u64(r); /* the notice */
+    p->notice = get_u64(r);
     uint32_t count = get_u32(r);
     p->count = (int)(count > 0 ? count : (uint32_t)t->size_wanted);
     for (int k = 0; k < p->count && k < MEMBERS_MAX; k++) {
@@ -610,12 +660,49 @@ static void reached(struct trial *t, int i, int conn)
     proc_event(t, i, (struct member_event){.kind = MEMBER_REACHED});
 }
 
+/* The last collective of the work completes: everybody takes part, or has done so. */
+static bool can_finish(struct trial *t, const struct proc *p)
+{
+    struct generation *g = &t->generations[p->epoch];
+    for (int i = 0; i < p->count && !g->is_finishing; i++) {
+        const struct proc *peer = proc_of(t, p->list[i]);
+        if (peer == NULL || !peer->is_alive || peer->is_hung || peer->epoch != p->epoch ||
+            peer->member.state != MEMBER_RUNNING)
+            return false;
+    }
+    g->is_finishing = true;
+    return true;
+}
+
+/* Of a job with the caller's launcher: the work is done, or the members were told of a change. */
+static void driven_done(struct trial *t, int i)
+{
+    struct proc *p = &t->procs[i];
+    bool is_finished = t->now_ns >= t->finish_ns && can_finish(t, p);
+    if (!is_finished && p->notice >= t->notice) {
+        if (t->now_ns >= t->finish_ns)
+            at(t, soon(t) + 100 * MS, EVENT_DONE, i)->epoch = p->epoch;
+        return;
+    }
+    trace(t, "%s %s", p->worker, is_finished ? "has finished" : "shuts down");
+    proc_event(t, i, (struct member_event){.kind = MEMBER_STOPPED});
+    p->is_finished = is_finished;
+    if (is_finished)
+        proc_ends(t, i, false);
+    else
+        at(t, soon(t), EVENT_ASK, i);
+}
+
 /* One life of a static job is over; rank 0's own store is closed with it. */
 static void life_done(struct trial *t, int i, uint64_t epoch)
 {
     struct proc *p = &t->procs[i];
     if (p->member.state != MEMBER_RUNNING || p->epoch != epoch)
         return;
+    if (t->launcher != NULL) {
+        driven_done(t, i);
+        return;
+    }
     trace(t, "%s shuts down", p->worker);
     proc_event(t, i, (struct member_event){.kind = MEMBER_STOPPED});
     if (t->kind == JOB_SELF_SERVED && p->rank == 0)
@@ -647,7 +734,7 @@ static void launcher_look(struct trial *t)
     char list[MEMBERS_MAX][STORE_WORKER_MAX + 1] = {{0}};
     int count = list_alive(t, list);
     const struct generation *last = &t->generations[t->epoch];
-    while (count < t->size_wanted && t->proc_count < PROCS_MAX - 4) {
+    while (count < t->size_wanted && t->proc_count < STARTS_MAX) {
         int i = proc_add(t, t->epoch + 1);
         memcpy(list[count++], t->procs[i].worker, sizeof list[0]);
     }
@@ -679,11 +766,26 @@ static void launcher_look(struct trial *t)
             at(t, soon(t), EVENT_BROKE, i)->epoch = t->procs[i].epoch;
 }
 
+static void hang(struct trial *t, int i)
+{
+    struct proc *p = &t->procs[i];
+    trace(t, "%s hangs", p->worker);
+    t->report->hangs++;
+    p->is_hung = true;
+    p->awake_ns = t->now_ns + (int64_t)draw(t, 40000) * MS;
+    peers_notice(t, i, HUNG_NS, 500 * MS);
+}
+
 static void chaos(struct trial *t)
 {
-    if (is_calm(t))
+    if (is_calm(t) || t->is_over)
         return;
     at(t, t->now_ns + (int64_t)draw(t, 4000) * MS, EVENT_CHAOS, -1);
+    if (t->launcher != NULL) {
+        t->launcher->chaos(t->launcher->ctx);
+        look_by(t, soon(t));
+        return;
+    }
     if (t->kind != JOB_DRIVEN || t->proc_count == 0)
         return;
     int i = (int)draw(t, (uint64_t)t->proc_count);
@@ -695,27 +797,161 @@ static void chaos(struct trial *t)
     } else if (p->is_alive && !p->is_hung && what < 6) {
         proc_ends(t, i, true);
     } else if (p->is_alive && !p->is_hung && what < 8) {
-        trace(t, "%s hangs", p->worker);
-        t->report->hangs++;
-        p->is_hung = true;
-        p->awake_ns = t->now_ns + (int64_t)draw(t, 40000) * MS;
-        for (int k = 0; k < t->proc_count; k++)
-            if (k != i && t->procs[k].is_alive && t->procs[k].epoch == p->epoch && p->epoch != 0)
-                at(t, t->now_ns + HUNG_NS + (int64_t)draw(t, 500) * MS, EVENT_BROKE, k)->epoch =
-                    p->epoch;
+        hang(t, i);
         at(t, t->now_ns + HUNG_NS, EVENT_LAUNCHER, -1);
     } else if (p->is_alive && !p->is_hung) {
         proc_event(t, i, (struct member_event){.kind = MEMBER_LEAVE});
     }
 }
 
+/* ---- the caller's launcher ---- */
+
+int sim_member_start(struct trial *t, const char *worker)
+{
+    if (t->proc_count == PROCS_MAX) {
+        sim_violate(&t->report->verdict, "too many processes are started");
+        return -1;
+    }
+    int i = proc_add(t, 0);
+    struct proc *p = &t->procs[i];
+    snprintf(p->worker, sizeof p->worker, "%s", worker);
+    p->member.may_return = p->member.may_meet_again = true;
+    trace(t, "%s is started", p->worker);
+    return i;
+}
+
+void sim_member_kill(struct trial *t, int proc, int code, int signal, bool is_silent)
+{
+    struct proc *p = &t->procs[proc];
+    if (!p->is_alive)
+        return;
+    p->code = code;
+    p->signal = signal;
+    p->is_silent = is_silent;
+    proc_ends(t, proc, true);
+}
+
+void sim_member_hang(struct trial *t, int proc)
+{
+    if (t->procs[proc].is_alive && !t->procs[proc].is_hung)
+        hang(t, proc);
+}
+
+bool sim_member_is_alive(const struct trial *t, int proc)
+{
+    return t->procs[proc].is_alive;
+}
+
+bool sim_member_is_meeting(const struct trial *t, int proc)
+{
+    return t->procs[proc].is_alive && member_is_meeting(&t->procs[proc].member);
+}
+
+void sim_member_generation(struct trial *t, uint64_t epoch, const struct store_member *members,
+                           int count, uint64_t notice)
+{
+    if (epoch != t->epoch + 1 || epoch >= EPOCHS_MAX || count > MEMBERS_MAX) {
+        sim_violate(&t->report->verdict, "epoch %d with %d members follows epoch %d", (int)epoch,
+                    count, (int)t->epoch);
+        return;
+    }
+    struct generation *g = &t->generations[epoch];
+    t->epoch = epoch;
+    g->count = count;
+    for (int i = 0; i < count; i++)
+        memcpy(g->list[i], members[i].worker, sizeof g->list[i]);
+    t->report->generations++;
+    trace(t, "epoch %d: %d members, %s first", (int)epoch, count, g->list[0]);
+    if (table_generation(&t->table, SCOPE, epoch, members, (uint32_t)count, notice) != HVD_OK)
+        sim_violate(&t->report->verdict, "the store refused a generation");
+}
+
+void sim_member_abandon(struct trial *t)
+{
+    if (!table_abandon(&t->table, SCOPE))
+        return;
+    for (int i = 0; i < t->proc_count; i++)
+        if (t->procs[i].is_alive && t->procs[i].member.state == MEMBER_CONNECTING)
+            at(t, soon(t), EVENT_GIVEN_UP, i)->epoch = t->procs[i].epoch;
+}
+
+void sim_member_notice(struct trial *t, uint64_t version)
+{
+    t->notice = version;
+    for (int i = 0; i < t->proc_count; i++)
+        if (t->procs[i].is_alive && t->procs[i].member.state == MEMBER_RUNNING)
+            at(t, t->now_ns + (int64_t)draw(t, 500) * MS, EVENT_DONE, i)->epoch = t->procs[i].epoch;
+}
+
+void sim_member_finish_at(struct trial *t, int64_t at_ns)
+{
+    t->finish_ns = at_ns;
+}
+
+void sim_member_stop(struct trial *t)
+{
+    t->is_over = true;
+}
+
+int64_t sim_member_now(const struct trial *t)
+{
+    return t->now_ns;
+}
+
+uint64_t sim_member_draw(struct trial *t, uint64_t below)
+{
+    return draw(t, below);
+}
+
+struct sim_verdict *sim_member_verdict(struct trial *t)
+{
+    return &t->report->verdict;
+}
+
+void sim_member_trace(struct trial *t, const char *text)
+{
+    trace(t, "%s", text);
+}
+
+static void launcher_turn(struct trial *t)
+{
+    if (t->now_ns >= t->look_ns)
+        t->look_ns = INT64_MAX;
+    int64_t next_ns = t->launcher->turn(t->launcher->ctx, t->now_ns);
+    if (next_ns <= t->now_ns)
+        sim_violate(&t->report->verdict, "the launcher is due again before it has looked");
+    if (next_ns != INT64_MAX)
+        look_by(t, next_ns);
+}
+
+static void launcher_hears_end(struct trial *t, int i)
+{
+    const struct proc *p = &t->procs[i];
+    if (!p->is_silent)
+        t->launcher->ended(t->launcher->ctx, i, p->code, p->signal, p->is_finished);
+    look_by(t, soon(t));
+}
+
 /* ---- the loop ---- */
 
-static void broke(struct trial *t, int i, uint64_t epoch)
+static void broke(struct trial *t, int i, const struct event *e)
 {
     struct proc *p = &t->procs[i];
-    if (p->member.state == MEMBER_RUNNING && p->epoch == epoch)
-        proc_event(t, i, (struct member_event){.kind = MEMBER_BROKE, .status = HVD_ERR_PEER_DEAD});
+    if (p->member.state != MEMBER_RUNNING || p->epoch != e->epoch)
+        return;
+    if (t->launcher != NULL) {
+        t->launcher->broke(t->launcher->ctx, i, e->epoch, e->culprit);
+        look_by(t, soon(t));
+    }
+    proc_event(t, i, (struct member_event){.kind = MEMBER_BROKE, .status = HVD_ERR_PEER_DEAD});
+}
+
+/* The store has closed the connection over which the member learns that its peers are not lost. */
+static void given_up(struct trial *t, int i, uint64_t epoch)
+{
+    struct proc *p = &t->procs[i];
+    if (p->member.state == MEMBER_CONNECTING && p->epoch == epoch)
+        proc_event(t, i, (struct member_event){.kind = MEMBER_UNLINKED, .status = HVD_ERR_STALE});
 }
 
 static void handle_proc(struct trial *t, const struct event *e)
@@ -734,11 +970,13 @@ static void handle_proc(struct trial *t, const struct event *e)
         return;
     case EVENT_TIME: proc_event(t, i, (struct member_event){.kind = MEMBER_TIME}); return;
     case EVENT_LINKS: look_at_links(t, i, e->epoch); return;
-    case EVENT_BROKE: broke(t, i, e->epoch); return;
+    case EVENT_BROKE: broke(t, i, e); return;
+    case EVENT_GIVEN_UP: given_up(t, i, e->epoch); return;
     case EVENT_DONE: life_done(t, i, e->epoch); return;
     case EVENT_REQUEST:
     case EVENT_EXPIRE:
     case EVENT_HUNG_UP:
+    case EVENT_ENDED:
     case EVENT_LAUNCHER:
     case EVENT_CHAOS: return;
     }
@@ -755,7 +993,13 @@ static void handle(struct trial *t, const struct event *e)
         return;
     case EVENT_EXPIRE: store_expire(t, e->conn); return;
     case EVENT_HUNG_UP: conn_hang_up(t, e->conn); return;
-    case EVENT_LAUNCHER: launcher_look(t); return;
+    case EVENT_LAUNCHER:
+        if (t->launcher != NULL)
+            launcher_turn(t);
+        else
+            launcher_look(t);
+        return;
+    case EVENT_ENDED: launcher_hears_end(t, e->proc); return;
     case EVENT_CHAOS: chaos(t); return;
     case EVENT_CLOSED: conn_hang_up(t, e->conn); break;
     case EVENT_ASK:
@@ -764,6 +1008,7 @@ static void handle(struct trial *t, const struct event *e)
     case EVENT_TIME:
     case EVENT_LINKS:
     case EVENT_BROKE:
+    case EVENT_GIVEN_UP:
     case EVENT_DONE: break;
     }
     handle_proc(t, e);
@@ -788,7 +1033,8 @@ static bool take_event(struct trial *t, struct event *ret)
 static bool postpone(struct trial *t, const struct event *e)
 {
     struct proc *p = e->proc >= 0 ? &t->procs[e->proc] : NULL;
-    if (p == NULL || !p->is_hung || e->kind == EVENT_REQUEST || e->kind == EVENT_EXPIRE)
+    if (p == NULL || !p->is_hung || !p->is_alive || e->kind == EVENT_REQUEST ||
+        e->kind == EVENT_EXPIRE)
         return false;
     if (t->now_ns >= p->awake_ns) {
         trace(t, "%s wakes up", p->worker);
@@ -802,6 +1048,7 @@ static bool postpone(struct trial *t, const struct event *e)
     struct event *later = at(t, p->awake_ns, e->kind, e->proc);
     later->conn = e->conn;
     later->epoch = e->epoch;
+    later->culprit = e->culprit;
     later->reply = e->reply;
     return true;
 }
@@ -846,13 +1093,14 @@ static void loop(struct trial *t)
 {
     struct event e;
     bool was_calm = false;
-    while (t->report->verdict.is_ok && take_event(t, &e)) {
-        if (e.at_ns > SETTLE_NS) {
+    int64_t limit_ns = t->launcher != NULL ? LONG_NS : SETTLE_NS;
+    while (t->report->verdict.is_ok && !t->is_over && take_event(t, &e)) {
+        if (e.at_ns > limit_ns) {
             reply_unref(e.reply);
             continue;
         }
         t->now_ns = e.at_ns > t->now_ns ? e.at_ns : t->now_ns;
-        if (!was_calm && is_calm(t) && t->kind == JOB_DRIVEN)
+        if (!was_calm && is_calm(t) && t->kind == JOB_DRIVEN && t->launcher == NULL)
             at(t, t->now_ns + 60 * SECOND, EVENT_LAUNCHER, -1); /* with all processes awake */
         was_calm = is_calm(t);
         if (postpone(t, &e))
@@ -877,6 +1125,10 @@ static void trial_begin(struct trial *t, const struct os *os)
     t->budget = (struct budget){.os = &t->os, .max = 64u << 20};
     t->random = t->options->seed * UINT64_C(0x2545f4914f6cdd1d) + 1;
     t->kind = (enum job_kind)draw(t, 3);
+    t->launcher = t->options->launcher;
+    if (t->launcher != NULL)
+        t->kind = JOB_DRIVEN;
+    t->look_ns = INT64_MAX;
     t->is_restarting = t->kind == JOB_STATIC && draw(t, 2) == 0;
     t->delay_ns = MS << draw(t, 8);
     t->size_wanted = 1 + (int)draw(t, MEMBERS_MAX - 4);
@@ -884,7 +1136,11 @@ static void trial_begin(struct trial *t, const struct os *os)
     if (t->kind != JOB_SELF_SERVED)
         store_open(t);
     if (t->kind == JOB_DRIVEN) {
-        launcher_look(t);
+        if (t->launcher != NULL)
+            t->launcher->begin(t->launcher->ctx, t, &t->table);
+        else
+            launcher_look(t);
+        look_by(t, t->now_ns + 1);
         at(t, (int64_t)draw(t, 6000) * MS, EVENT_CHAOS, -1);
         return;
     }
@@ -900,6 +1156,8 @@ static void trial_end(struct trial *t)
     store_close(t);
     for (int i = 0; i < t->event_count; i++)
         reply_unref(t->events[i].reply);
+    if (t->launcher != NULL)
+        t->launcher->destroy(t->launcher->ctx);
     if (t->budget.used != 0)
         sim_violate(&t->report->verdict, "the store has kept %zu bytes", t->budget.used);
 }
@@ -915,7 +1173,9 @@ bool sim_member_run(const struct os *os, const struct sim_member_options *option
     t->report = ret;
     trial_begin(t, os);
     loop(t);
-    if (ret->verdict.is_ok)
+    if (ret->verdict.is_ok && t->launcher != NULL)
+        t->launcher->check(t->launcher->ctx);
+    else if (ret->verdict.is_ok)
         check_end(t);
     ret->end_ns = t->now_ns;
     trial_end(t);

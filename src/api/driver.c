@@ -245,10 +245,10 @@ static bool is_helped(struct driver *d)
     return !d->is_background_only && engine_has_waiters(d->engine);
 }
 
-/* How soon to poll transports and a backend that do not ring; IDLE_NS: there are none. */
+/* How soon to poll transports and a backend that do not ring; idle_ns: there are none. */
 static int64_t poll_limit(struct driver *d)
 {
-    int64_t limit = IDLE_NS;
+    int64_t limit = d->idle_ns;
     for (int32_t i = 0; i < d->transport_count; i++) {
         const struct transport_ops *ops = d->transports[i]->ops;
         if (ops->poll_ns == NULL)
@@ -369,6 +369,7 @@ hvd_status_t driver_create(struct driver *d, struct engine *engine, const struct
     d->limits.yield_count = has_cores ? 0 : YIELD_COUNT;
     limits_set(d);
     char why[256];
+    d->idle_ns = config_beat_ns(config);
     if (!affinity_core(config->thread_affinity, local_rank, local_size, &d->core, why, sizeof why))
         d->core = -1;
     if (why[0] != '\0' && local_rank == 0)

@@ -32,6 +32,7 @@ struct driver {
     struct patience_limits limits; /* before sleeping */
     int64_t spin_default_ns;       /* of this machine */
     uint64_t tuned;                /* version of the tunables that `limits` follows */
+    int64_t idle_ns;               /* the longest sleep: peers expect signs of life */
     int32_t core;                  /* for the background thread; -1: any */
     _Atomic bool is_stopping;
     _Atomic bool is_idle;      /* the background thread sleeps and expects nothing */

@@ -20,8 +20,11 @@
 
 #include "base/sha256.h"
 
-#define NAME_PREFIX "HOROVOD_"
-#define SUGGEST_MAX 64 /* longest name that gets a suggestion */
+#define NAME_PREFIX   "HOROVOD_"
+#define SUGGEST_MAX   64 /* longest name that gets a suggestion */
+#define BEAT_NS       1000000000LL
+#define BEAT_SHORT_NS 250000000LL
+#define SHORT_LIMIT_S 2 /* a peer that beats once a second can't be judged so soon */
 
 struct loader {
     const struct os *os;
@@ -459,4 +462,10 @@ void config_format(const struct config *config, const struct setting *row, char 
 bool config_is_set(const struct os *os, const char *name)
 {
     return env_value(os, name) != NULL;
+}
+
+int64_t config_beat_ns(const struct config *config)
+{
+    bool is_short = config->hung_error_s > 0 && config->hung_error_s <= SHORT_LIMIT_S;
+    return is_short ? BEAT_SHORT_NS : BEAT_NS;
 }

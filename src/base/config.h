@@ -49,6 +49,9 @@ hvd_status_t config_open(const struct os *os, const struct config *ret,
 void config_share(const struct config *config, struct writer *w);
 bool config_adopt(const struct config *config, struct reader *r);
 bool config_share_skip(struct reader *r);
+/* How often a rank gives a sign of life at the least, often enough for HOROVOD_HUNG_ERROR_SECONDS;
+ * the same on all ranks once they have met. */
+int64_t config_beat_ns(const struct config *config);
 void config_disable_plans(const struct config *config);
 void config_seal(const struct config *config);
 void config_forget_key(const struct config *config); /* sealed or not */

@@ -23,7 +23,6 @@
 #include "engine/timeline.h"
 #include "engine/tune.h"
 
-#define TICK_NS      500000000LL
 #define MS_NS        1000000LL
 #define COPY_POLL_NS 20000 /* how soon to check whether a copy has finished */
 
@@ -289,7 +288,7 @@ static void tick(struct engine *engine)
 {
     if (engine->now_ns < engine->next_tick_ns)
         return;
-    engine->next_tick_ns = engine->now_ns + TICK_NS;
+    engine->next_tick_ns = engine->now_ns + config_beat_ns(engine->config) / 2;
     hung_tick(engine, engine->now_ns);
     for (int32_t i = 0; i < engine->member_count; i++) {
         struct procset *set = engine->members[i];

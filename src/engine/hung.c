@@ -11,7 +11,9 @@
  * after connecting, not with the connection; a peer that has sent nothing since then may still be
  * connecting to others, which has a separate limit (HOROVOD_GLOO_TIMEOUT_SECONDS). And a rank that
  * did not check, because it was stopped or had no core, does not blame its peers for that time:
- * each check counts for at most LOOK_MAX_NS.
+ * each check counts for at most two beats. With a limit of 1 or 2 s all ranks check, and give signs
+ * of life, four times as often (config_beat_ns()): a silence of a second is then as telling as one
+ * of two seconds is otherwise.
  *
  * Thread: token holder.  Owner: struct engine.  Start reading at hung_tick(). */
 #include "engine/hung.h"
@@ -22,9 +24,7 @@
 #include "engine/engine_private.h"
 #include "engine/suspects.h"
 
-#define SECOND_NS   1000000000LL
-#define LOOK_MAX_NS (2 * SECOND_NS)
-#define SILENCE_MIN (2 * SECOND_NS) /* heartbeats and checks are up to a second apart */
+#define SECOND_NS 1000000000LL
 
 static void look(struct engine *engine, int32_t rank, int64_t now_ns)
 {
@@ -42,8 +42,9 @@ static void look(struct engine *engine, int32_t rank, int64_t now_ns)
 static void look_around(struct engine *engine, int64_t now_ns)
 {
     int64_t gap_ns = engine->looked_ns >= 0 ? now_ns - engine->looked_ns : 0;
+    int64_t most_ns = 2 * config_beat_ns(engine->config);
     engine->looked_ns = now_ns;
-    engine->awake_ns += gap_ns < LOOK_MAX_NS ? gap_ns : LOOK_MAX_NS;
+    engine->awake_ns += gap_ns < most_ns ? gap_ns : most_ns;
     for (int32_t i = 0; i < engine->size; i++)
         if (i != engine->rank)
             look(engine, i, now_ns);
@@ -61,25 +62,29 @@ int64_t hung_silence_ns(const struct engine *engine, int32_t rank)
     return silent_ns > 0 ? silent_ns : 0;
 }
 
-/* The time from which a limit counts as reached: reported early rather than late. */
-static int64_t threshold_ns(int64_t limit_s)
+/* The time from which a limit counts as reached: reported early rather than late, but not before
+ * two beats, or a second: signs of life and checks are up to a beat apart. */
+static int64_t threshold_ns(const struct config *config, int64_t limit_s)
 {
+    int64_t beat_ns = config_beat_ns(config);
+    int64_t least_ns = 2 * beat_ns > SECOND_NS ? 2 * beat_ns : SECOND_NS;
     if (limit_s <= 0)
         return INT64_MAX;
-    int64_t ns = (limit_s - 1) * SECOND_NS;
-    return ns > SILENCE_MIN ? ns : SILENCE_MIN;
+    int64_t ns = limit_s * SECOND_NS - beat_ns;
+    return ns > least_ns ? ns : least_ns;
 }
 
 static int64_t warn_ns(const struct config *config)
 {
-    return threshold_ns(config->hung_warn_s > 0 ? config->hung_warn_s : config->stall_check_time_s);
+    return threshold_ns(config,
+                        config->hung_warn_s > 0 ? config->hung_warn_s : config->stall_check_time_s);
 }
 
 /* A silent rank submits nothing, so the limit of the stall check applies to it as well. */
 static int64_t error_ns(const struct config *config)
 {
-    int64_t hung_ns = threshold_ns(config->hung_error_s);
-    int64_t stall_ns = threshold_ns(config->stall_shutdown_time_s);
+    int64_t hung_ns = threshold_ns(config, config->hung_error_s);
+    int64_t stall_ns = threshold_ns(config, config->stall_shutdown_time_s);
     return hung_ns < stall_ns ? hung_ns : stall_ns;
 }
 

@@ -118,12 +118,48 @@ static void test_pauses_are_no_alarm(void **state)
     unsetenv("HOROVOD_SHM_DISABLE");
 }
 
+/* With a limit of 1 s ranks give signs of life four times as often, so that idle peers do not look
+ * hung: each rank is idle for longer than the limit while another one waits for it. */
+static int body_idle(int rank, int size, void *arg)
+{
+    float data[MP_OPS][MP_COUNT] = {{0}};
+    char text[HVD_ERROR_MAX] = "";
+    hvd_status_t status = HVD_OK;
+    (void)arg;
+    for (int k = 0; k < size; k++) {
+        if (rank != k)
+            sleep(3);
+        if (!mp_step(0, false, data, MP_OPS, &status, text))
+            fprintf(stderr, "rank %d: %s\n", rank, text);
+        MP_CHECK(status == HVD_OK);
+    }
+    return 0;
+}
+
+static void test_short_limit(void **state)
+{
+    (void)state;
+    static const char *const disabled[] = {"0", "1"};
+    struct mp_options options = {.expected_signal_rank = -1};
+    setenv("HOROVOD_HUNG_ERROR_SECONDS", "1", 1);
+    for (int i = 0; i < 2; i++) {
+        int victim = 1;
+        struct mp_options stopped = {.expected_signal_rank = victim};
+        setenv("HOROVOD_SHM_DISABLE", disabled[i], 1);
+        assert_int_equal(mp_run_with(2, body_idle, NULL, &options), 0);
+        assert_int_equal(mp_run_with(3, body_stopped, &victim, &stopped), 0);
+    }
+    unsetenv("HOROVOD_SHM_DISABLE");
+    unsetenv("HOROVOD_HUNG_ERROR_SECONDS");
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stopped_by_default),
         cmocka_unit_test(test_connecting_is_no_silence),
         cmocka_unit_test(test_pauses_are_no_alarm),
+        cmocka_unit_test(test_short_limit),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

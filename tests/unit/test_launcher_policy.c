@@ -325,6 +325,26 @@ static void silent_is_put_out(void **state)
     assert_true(b->is_stopped); /* nobody is left */
 }
 
+/* Survivors wait for more workers, longer than a silent member is waited for. One whose connection
+ * is lost then has its time again to dial, or to be reported. */
+static void lost_in_the_room(void **state)
+{
+    struct bed *b = *state;
+    meet_on_a(b, usual(3, 3));
+    end(b, 2, 0, SIGKILL);
+    ask(b, 0);
+    ask(b, 1);
+    turn_at(b, 100 * S);
+    b->procs[1].is_in_room = false;
+    turn(b);
+    assert_int_equal(b->policy.workers[1].state, POLICY_MEMBER);
+    assert_true(policy_next_ns(&b->policy) <= b->now_ns + 10 * S);
+    turn_at(b, 9 * S);
+    assert_int_equal(b->policy.workers[1].state, POLICY_MEMBER);
+    turn_at(b, 2 * S);
+    assert_int_equal(b->policy.workers[1].state, POLICY_EVICTED);
+}
+
 static void not_met_is_put_out(void **state)
 {
     struct bed *b = *state;
@@ -354,6 +374,75 @@ static void spare_takes_over(void **state)
     ask(b, 1);
     assert_int_equal(b->policy.member_count, 2);
     assert_int_equal(b->policy.members[1], 2);
+}
+
+static int32_t staff_on(const struct bed *b, int32_t host)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < b->policy.worker_count; i++) {
+        const struct policy_worker *w = &b->policy.workers[i];
+        count += w->host == host && w->slot >= 0 && w->state >= POLICY_STARTING &&
+                 w->state <= POLICY_MEMBER;
+    }
+    return count;
+}
+
+/* Everybody who lives is in the room, until nothing happens any more. */
+static void all_ask(struct bed *b)
+{
+    for (int turns = 0; turns < 10; turns++) {
+        for (int32_t i = 0; i < b->policy.worker_count; i++)
+            if (b->procs[i].is_alive && (b->policy.is_broken || b->procs[i].epoch == 0))
+                b->procs[i].is_in_room = true;
+        turn(b);
+    }
+}
+
+/* A spare that fills a slot of another host: the job does not grow, and the next spare is started
+ * where there is room, so that no host ends up with everybody. */
+static void spare_of_another_host(void **state)
+{
+    struct bed *b = *state;
+    struct policy_options o = usual(4, 2);
+    o.spares = 1;
+    bed_open(b, o);
+    list(b, "a", 2, "b", 2);
+    all_ask(b);
+    for (int i = 0; i < 20; i++) {
+        int32_t victim = 0; /* always of the first host that has one */
+        while (!b->procs[victim].is_alive || b->policy.workers[victim].state != POLICY_MEMBER ||
+               b->policy.workers[victim].host != i / 10)
+            victim++;
+        b->now_ns += 20 * S;
+        b->policy.now_ns = b->now_ns;
+        end(b, victim, 0, SIGKILL);
+        all_ask(b);
+        assert_false(b->is_stopped);
+        assert_int_equal(staff_on(b, 0) + staff_on(b, 1), 4);
+        assert_in_range(staff_on(b, 0), 1, 3);
+    }
+    list(b, "a", 2, NULL, 0); /* whoever is not in a slot of the host leaves, too */
+    for (int32_t i = 0; i < b->policy.worker_count; i++)
+        b->procs[i].is_in_room = b->procs[i].is_alive;
+    turn(b);
+    assert_in_range(b->policy.member_count, 1, 2);
+}
+
+/* A host is away and back before its workers have left; those that replace them do not stay. */
+static void replaced_host_returns(void **state)
+{
+    struct bed *b = *state;
+    struct policy_options o = usual(2, 1);
+    o.max_np = 2;
+    o.is_fixed = false;
+    bed_open(b, o);
+    list(b, "a", 2, NULL, 0);
+    all_meet(b, 2);
+    list(b, "b", 2, NULL, 0);
+    assert_int_equal(b->spawns, 4);
+    list(b, "a", 2, "b", 2);
+    assert_int_equal(staff_on(b, 0), 2);
+    assert_int_equal(staff_on(b, 1), 0);
 }
 
 static void late_spare_takes_over(void **state)
@@ -481,6 +570,26 @@ static void cooldown_applies(void **state)
     end(b, 0, 1, 0); /* the only host that works is never left alone */
     end(b, 1, 0, SIGKILL);
     assert_true(b->is_stopped);
+}
+
+/* A spare, or a newcomer, fails on the host that has all members: they are not given up for it. */
+static void cooldown_spares_the_state(void **state)
+{
+    struct bed *b = *state;
+    struct policy_options o = usual(2, 1);
+    o.has_cooldown = true;
+    o.cooldown_low_s = 10;
+    o.cooldown_high_s = 100;
+    o.max_np = 2;
+    o.spares = 1;
+    bed_open(b, o);
+    list(b, "a", 2, "b", 1);
+    all_meet(b, 2);
+    end(b, 1, 1, 0);
+    assert_int_equal(b->policy.workers[0].state, POLICY_MEMBER);
+    ask(b, 0);
+    assert_int_equal(b->generations, 2);
+    assert_false(b->is_stopped);
 }
 
 static void crash_loop_ends(void **state)
@@ -700,14 +809,18 @@ int main(void)
         cmocka_unit_test_setup_teardown(blamed_is_put_out, setup, teardown),
         cmocka_unit_test_setup_teardown(blamed_but_asks, setup, teardown),
         cmocka_unit_test_setup_teardown(silent_is_put_out, setup, teardown),
+        cmocka_unit_test_setup_teardown(lost_in_the_room, setup, teardown),
         cmocka_unit_test_setup_teardown(not_met_is_put_out, setup, teardown),
         cmocka_unit_test_setup_teardown(spare_takes_over, setup, teardown),
+        cmocka_unit_test_setup_teardown(spare_of_another_host, setup, teardown),
         cmocka_unit_test_setup_teardown(late_spare_takes_over, setup, teardown),
         cmocka_unit_test_setup_teardown(hosts_leave, setup, teardown),
+        cmocka_unit_test_setup_teardown(replaced_host_returns, setup, teardown),
         cmocka_unit_test_setup_teardown(state_is_handed_over, setup, teardown),
         cmocka_unit_test_setup_teardown(host_comes_back, setup, teardown),
         cmocka_unit_test_setup_teardown(leavers_finish, setup, teardown),
         cmocka_unit_test_setup_teardown(cooldown_applies, setup, teardown),
+        cmocka_unit_test_setup_teardown(cooldown_spares_the_state, setup, teardown),
         cmocka_unit_test_setup_teardown(crash_loop_ends, setup, teardown),
         cmocka_unit_test_setup_teardown(kills_never_end_it, setup, teardown),
         cmocka_unit_test_setup_teardown(too_few, setup, teardown),

@@ -126,13 +126,14 @@ static void pair_open(struct conformance_pair *pair)
     paired.improbe = paired_improbe;
     paired.comm_dup = paired_comm_dup;
     paired.comm_free = paired_comm_free;
+    static const struct config config;
     for (int i = 0; i < 2; i++) {
         const struct os *os = &ends->os;
         ends->libs[i] = *lib;
         ends->libs[i].abi = &paired;
         assert_int_equal(mpi_lib_comm_own(lib, lib->comm_self, &ends->comms[i], &error), HVD_OK);
         struct mpi_job job = {.lib = &ends->libs[i], .comm = ends->comms[i]};
-        assert_int_equal(mpi_create(os, &job, i, 2, &ends->mpi[i], &error), HVD_OK);
+        assert_int_equal(mpi_create(os, &config, &job, i, 2, &ends->mpi[i], &error), HVD_OK);
         assert_int_equal(mpi_connect(ends->mpi[i], wanted[i], &pair->events[i], &error), HVD_OK);
         pair->end[i] = mpi_transport(ends->mpi[i]);
         pair->rank[i] = i;

@@ -150,7 +150,7 @@ static int64_t mpi_last_heard_ns(struct transport *t, int32_t peer, int64_t now_
     if (p->heard_ns == mpi->connect_ns)
         return -1;
     /* With many peers heartbeats are less frequent, so more silence is normal. */
-    int64_t rarer_ns = HEARTBEAT_NS * (mpi->wanted_count / HEARTBEAT_PEERS);
+    int64_t rarer_ns = config_beat_ns(mpi->config) * (mpi->wanted_count / HEARTBEAT_PEERS);
     int64_t heard_ns = p->heard_ns + rarer_ns;
     return heard_ns < now_ns || rarer_ns == 0 ? heard_ns : now_ns;
 }
@@ -225,8 +225,8 @@ static const struct transport_ops ops = {.version = TRANSPORT_VERSION,
                                          .destroy = mpi_destroy,
                                          .poll_ns = mpi_poll_ns};
 
-hvd_status_t mpi_create(const struct os *os, const struct mpi_job *job, int32_t rank, int32_t size,
-                        struct mpi **ret, struct error *error)
+hvd_status_t mpi_create(const struct os *os, const struct config *config, const struct mpi_job *job,
+                        int32_t rank, int32_t size, struct mpi **ret, struct error *error)
 {
     struct mpi *mpi = os_alloc(os, sizeof *mpi);
     if (mpi == NULL)
@@ -235,6 +235,7 @@ hvd_status_t mpi_create(const struct os *os, const struct mpi_job *job, int32_t 
     mpi->transport.os = os;
     mpi->transport.is_one_thread = job->lib->level < MPI_LEVEL_SERIALIZED;
     mpi->lib = job->lib;
+    mpi->config = config;
     mpi->parent = job->comm;
     mpi->comm = job->lib->comm_null;
     mpi->rank = rank;

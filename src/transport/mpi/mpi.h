@@ -13,6 +13,7 @@
 #ifndef HVD_TRANSPORT_MPI_H
 #define HVD_TRANSPORT_MPI_H
 
+#include "base/config.h"
 #include "transport/mpi/mpi_lib.h"
 #include "transport/transports.h"
 
@@ -21,8 +22,8 @@ struct mpi; /* starts with struct transport */
 extern const struct transport_row mpi_row; /* mpi_row.c; its offer is empty */
 
 /* Step 1, local. */
-hvd_status_t mpi_create(const struct os *os, const struct mpi_job *job, int32_t rank, int32_t size,
-                        struct mpi **ret, struct error *error);
+hvd_status_t mpi_create(const struct os *os, const struct config *config, const struct mpi_job *job,
+                        int32_t rank, int32_t size, struct mpi **ret, struct error *error);
 /* Step 2: creates a communicator from the job's and links to every rank r for which wanted[r] is
  * true. All ranks of the job must call it, also those that want no peer. */
 hvd_status_t mpi_connect(struct mpi *mpi, const bool *wanted, const struct transport_events *events,

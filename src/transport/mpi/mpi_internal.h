@@ -27,7 +27,6 @@
 #define FRAME_MAX         (FRAME_HEAD + TRANSPORT_MESSAGE_MAX)
 #define WINDOW_BYTES      (4u << 20)
 #define CHUNK_BYTES       (1 << 30)
-#define HEARTBEAT_NS      1000000000LL
 #define SILENCE_NS        (120LL * 1000000000)
 #define CANCEL_NS         (5LL * 1000000000)
 #define GOODBYE_NS        (3LL * 1000000000)
@@ -81,8 +80,9 @@ struct mpi_peer {
 struct mpi {
     struct transport transport;
     const struct mpi_lib *lib;
-    mpi_handle_t parent; /* of the job */
-    mpi_handle_t comm;   /* ours alone; comm_null until mpi_connect() */
+    const struct config *config; /* the owner's: how often to give signs of life */
+    mpi_handle_t parent;         /* of the job */
+    mpi_handle_t comm;           /* ours alone; comm_null until mpi_connect() */
     int32_t rank, size;
     int tag_max;
     struct mpi_peer *peers;

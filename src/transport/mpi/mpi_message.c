@@ -103,8 +103,9 @@ static void acks_send(struct mpi *mpi)
 
 static void heartbeats_send(struct mpi *mpi)
 {
-    int64_t interval_ns = HEARTBEAT_NS * (1 + mpi->wanted_count / HEARTBEAT_PEERS);
-    if (mpi->now_ns - mpi->beat_ns < HEARTBEAT_NS / 4)
+    int64_t beat_ns = config_beat_ns(mpi->config);
+    int64_t interval_ns = beat_ns * (1 + mpi->wanted_count / HEARTBEAT_PEERS);
+    if (mpi->now_ns - mpi->beat_ns < beat_ns / 4)
         return;
     mpi->beat_ns = mpi->now_ns;
     for (int32_t i = 0; i < mpi->size; i++) {

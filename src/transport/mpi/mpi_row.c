@@ -28,7 +28,8 @@ static hvd_status_t mpi_row_open(const struct transport_place *place, struct end
     struct mpi *mpi = NULL;
     hvd_status_t status = endpoint_offer(self, mpi_row.name, NULL, 0, error);
     if (status == HVD_OK)
-        status = mpi_create(place->os, place->mpi, place->rank, place->size, &mpi, error);
+        status =
+            mpi_create(place->os, place->config, place->mpi, place->rank, place->size, &mpi, error);
     if (status == HVD_OK)
         *ret = &mpi->transport;
     return status;

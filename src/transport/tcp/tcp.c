@@ -224,14 +224,14 @@ static bool run_todo(struct tcp *tcp)
 
 static void beat(struct tcp *tcp)
 {
-    if (tcp->now_ns - tcp->beat_ns < TCP_HEARTBEAT_NS / 4)
+    int64_t beat_ns = config_beat_ns(tcp->config);
+    if (tcp->now_ns - tcp->beat_ns < beat_ns / 4)
         return;
     tcp->beat_ns = tcp->now_ns;
     for (int32_t rank = 0; rank < tcp->peer_count; rank++) {
         struct tcp_peer *peer = tcp->peers[rank];
 
-        if (peer == NULL || peer->status != HVD_OK ||
-            tcp->now_ns - peer->control.sent_ns < TCP_HEARTBEAT_NS)
+        if (peer == NULL || peer->status != HVD_OK || tcp->now_ns - peer->control.sent_ns < beat_ns)
             continue;
         tcp_control_send(peer, TCP_CONTROL_HEARTBEAT, NULL, 0);
     }
@@ -473,6 +473,7 @@ hvd_status_t tcp_create(const struct os *os, const struct config *config, int32_
 
     if (tcp == NULL)
         return error_set(error, HVD_ERR_NO_MEMORY, "no memory for the TCP transport");
+    tcp->config = config;
     tcp->timeout_ns = (config->timeout_s > 0 ? config->timeout_s : 30) * 1000000000LL;
     status = set_security(tcp, config->security, error);
     if (status == HVD_OK)

@@ -806,7 +806,8 @@ static hvd_status_t start_links(struct tcp *tcp, int poll_fd, struct error *erro
 
         if (peer == NULL)
             continue;
-        peer->control.sent_ns = tcp->now_ns - TCP_HEARTBEAT_NS; /* the first one is due */
+        peer->control.sent_ns =
+            tcp->now_ns - config_beat_ns(tcp->config); /* the first one is due */
         tcp_conn_poll(&peer->control.conn, false);
         for (int32_t i = 0; i < tcp->flow_count; i++)
             tcp_conn_poll(&peer->flows[i].conn, false);

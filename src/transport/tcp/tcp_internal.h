@@ -32,8 +32,7 @@
 #define TCP_DIALS_MAX        256
 #define TCP_HANDSHAKE_NS     (5 * 1000000000LL)
 #define TCP_STRANGER_NS      (2 * 1000000000LL) /* until the hello is verified */
-#define TCP_HEARTBEAT_NS     1000000000LL
-#define TCP_LOOK_INTERVAL_NS 5000 /* between polls when nothing is expected */
+#define TCP_LOOK_INTERVAL_NS 5000               /* between polls when nothing is expected */
 
 enum tcp_tag { TCP_TAG_LISTENER, TCP_TAG_PENDING, TCP_TAG_CONN };
 
@@ -154,6 +153,7 @@ struct tcp {
     struct tcp_conn *todo;
     struct tcp_peer *downs;
     bool is_marked;
+    const struct config *config; /* the owner's; rank 0's settings are in it once all have met */
     int64_t now_ns, looked_ns, beat_ns;
     uint64_t posted_count; /* requests in progress */
     struct streams streams;
