@@ -120,6 +120,10 @@ def _samples(measured: dict) -> list[tuple[str, str, str, dict[str, str], float]
     ):
         if name in measured:
             add(name.replace("_s", "_seconds_total"), "counter", text, measured[name])
+    for mode in ("user", "system"):
+        if f"{mode}_s" in measured.get("cpu", {}):
+            text = "Processor time of the process."
+            add("cpu_mode_seconds_total", "counter", text, measured["cpu"][f"{mode}_s"], mode=mode)
     if "pending" in measured:
         add("pending", "gauge", "Operations that are not complete.", measured["pending"])
     steps = measured.get("steps")

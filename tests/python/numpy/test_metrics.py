@@ -22,6 +22,9 @@ assert seen["steps"]["count"] == 18, seen["steps"]  # between the first and the 
 assert seen["steps"]["sum_s"] >= seen["steps"]["last_s"] > 0
 assert {t["name"]: t["count"] for t in seen["tensors"]}["allreduce.a"] == 20
 assert seen["pending"] == 0 and seen["cpu_s"] > 0
+cpu = seen["cpu"]
+assert abs(cpu["user_s"] + cpu["system_s"] - seen["cpu_s"]) <= 0.1 + 0.1 * seen["cpu_s"], seen
+assert 0 < cpu["cores"] and cpu["age_s"] > 0
 assert ("ranks" in seen) == (hvd.rank() == 0)
 hvd.barrier()
 hvd.shutdown()
