@@ -148,7 +148,7 @@ def test_watch(job, run):
     """Tables one after the other, until the job ends."""
     job.seen(lambda s: s["ranks"][0].get("steps", 0) > 1)
     watch = run.start("--status", "--watch")
-    row = re.compile(r" +1 localhost +\d+ +\d+\.\d +\d+% +[\d.]+ +[\d.]+ +[\d.]+ ")
+    row = re.compile(r" +1 localhost +\d+ +\d+\.\d +\d+% +\d+% +\d+% +[\d.]+ +[\d.]+ +[\d.]+ ")
     text = ""
     while not row.search(text):
         line = watch.stdout.readline()
