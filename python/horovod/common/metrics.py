@@ -80,8 +80,9 @@ def advise(measured: dict) -> str:
     if slow:
         found += slow
     elif steps["sum_alone_s"] >= _ALONE_HIGH * steps["sum_s"]:
+        alone_s = min(steps["sum_alone_s"], steps["sum_s"])  # it includes the step that runs
         found.append(
-            f"Computing and loading data bound it: {_percent(steps['sum_alone_s'], steps['sum_s'])}"
+            f"Computing and loading data bound it: {_percent(alone_s, steps['sum_s'])}"
             " of the time no operation is pending. Communication is not worth tuning."
         )
     else:

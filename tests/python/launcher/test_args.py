@@ -159,7 +159,13 @@ def test_help_tells_what_has_no_effect(run):
     text = " ".join(run("--help").stdout.split())
     for flag in ("--torus-allreduce", "--no-torus-allreduce"):
         assert f"{flag} no effect yet" in text
-    for flag in ("--hierarchical-allreduce", "--no-hierarchical-allgather", "--autotune", "--autotune-log-file FILE", "--autotune-warmup-samples N"):
+    for flag in (
+        "--hierarchical-allreduce",
+        "--no-hierarchical-allgather",
+        "--autotune",
+        "--autotune-log-file FILE",
+        "--autotune-warmup-samples N",
+    ):
         assert flag in text and f"{flag} no effect yet" not in text
     assert "--num-nccl-streams N no effect yet" in text
 

@@ -148,6 +148,7 @@ def measured(alone_s, batches=100, ranks=()):
 
 def test_advice():
     assert "Computing and loading data bound it: 95 %" in metrics.advise(measured(9.5))
+    assert "bound it: 100 %" in metrics.advise(measured(10.3))  # a part of the step that runs
     text = metrics.advise(measured(4.0))
     assert "Communication takes 60 % of a step (60.0 ms)" in text and "small" not in text
     assert "small: 10.0 kB on average" in metrics.advise(measured(4.0, batches=10000))
