@@ -41,6 +41,8 @@ static void engine_write(struct json *json, const struct survey *s, const struct
     json_seconds(json, "since_s", status->since_ns);
     json_seconds(json, "steps_s", status->steps_ns);
     json_seconds(json, "alone_s", status->alone_ns);
+    json_seconds(json, "user_s", status->user_ns);
+    json_seconds(json, "system_s", status->system_ns);
     json_uint(json, "op_bytes", status->op_bytes);
     json_int(json, "in_flight", status->in_flight);
     json_text(json, "op", status->op);

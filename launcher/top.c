@@ -81,7 +81,8 @@ static void doing_text(const struct survey *s, const struct ask_status *status, 
 static void status_write(struct job *job, const struct survey *s, int32_t rank, struct bytes *out)
 {
     const struct ask_status *now = &s->ranks[rank].status;
-    double seconds = 0, sent = 0, received = 0, step_ms = (double)now->step_ns / 1e6, alone = 0;
+    double seconds = 0, sent = 0, received = 0, step_ms = (double)now->step_ns / 1e6, alone = 0,
+           user = 0, system = 0;
     const struct ask_status *before = survey_before(s, rank, &seconds);
     char waits[96] = "", doing[320];
     if (before != NULL) {
@@ -91,14 +92,17 @@ static void status_write(struct job *job, const struct survey *s, int32_t rank, 
             step_ms = (double)(now->steps_ns - before->steps_ns) / 1e6 /
                       (double)(now->steps - before->steps);
         alone = 100 * (double)(now->alone_ns - before->alone_ns) / NS / seconds;
+        user = 100 * (double)(now->user_ns - before->user_ns) / NS / seconds;
+        system = 100 * (double)(now->system_ns - before->system_ns) / NS / seconds;
     }
     doing_text(s, now, doing, sizeof doing);
     status_say(job, out, " %9llu %9.1f", (unsigned long long)now->steps, step_ms);
     if (before != NULL)
-        status_say(job, out, " %6.0f%% %9.1f %9.1f %9.1f", alone < 100 ? alone : 100,
+        status_say(job, out, " %6.0f%% %4.0f%% %4.0f%% %9.1f %9.1f %9.1f",
+                   alone < 100 ? alone : 100, user, system,
                    (double)(now->op_bytes - before->op_bytes) / seconds / 1e6, sent, received);
     else
-        status_say(job, out, " %7s %9s %9s %9s", "-", "-", "-", "-");
+        status_say(job, out, " %7s %5s %5s %9s %9s %9s", "-", "-", "-", "-", "-", "-");
     status_say(job, out, "  %-20s %s", waits, doing);
 }
 
@@ -149,8 +153,9 @@ static void events_write(struct job *job, struct bytes *out)
 void top_write(struct job *job, const struct survey *s, struct bytes *out)
 {
     status_say_line(job, out, s->at_ns);
-    status_say(job, out, "%5s %-16s %9s %9s %7s %9s %9s %9s  %-20s %s\n", "rank", "host", "step",
-               "ms/step", "alone", "data MB/s", "sent MB/s", "recv MB/s", "waits for", "now");
+    status_say(job, out, "%5s %-16s %9s %9s %7s %5s %5s %9s %9s %9s  %-20s %s\n", "rank", "host",
+               "step", "ms/step", "alone", "user", "sys", "data MB/s", "sent MB/s", "recv MB/s",
+               "waits for", "now");
     for (int32_t rank = 0; rank < s->count; rank++)
         rank_write(job, s, rank, out);
     verdicts_write(job, s, out);

@@ -15,6 +15,7 @@
 
 #include "api/dump.h"
 #include "api/world.h"
+#include "base/proc.h"
 #include "base/signal.h"
 #include "wire/ask.h"
 #include "wire/peercred.h"
@@ -105,6 +106,11 @@ static bool status_read(struct watch *w, struct ask_status *ret)
             ret->busy_ns = driver_turn_age_ns(&world->driver);
     }
     pthread_mutex_unlock(&w->lock);
+    struct proc_times times;
+    if (world != NULL && proc_times(w->os, w->os->pid(w->os->ctx), &times)) {
+        ret->user_ns = times.user_ns;
+        ret->system_ns = times.system_ns;
+    }
     return world != NULL;
 }
 

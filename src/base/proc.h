@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* proc.h - what the system knows about a process: its parent, its program, its environment, its
- * open files.
+ * open files, its processor time.
  *
- * For code that searches its ancestors for the program that started this one. The results are best
- * effort: a process may belong to another user or have exited; then there is no text and no parent.
+ * For code that searches its ancestors for the program that started this one, and for metrics. The
+ * results are best effort: a process may belong to another user or have exited; then there is no
+ * text and no parent.
  *
  * Thread: any.  Start reading at proc_parent(). */
 #ifndef HVD_BASE_PROC_H
@@ -20,5 +21,12 @@ size_t proc_environment(const struct os *os, int32_t pid, char *ret_text, size_t
 /* Another descriptor of the same file of this process, positioned at its start; negative errno
  * value: it can't be opened again. */
 int proc_reopen(const struct os *os, int fd);
+
+struct proc_times {
+    int64_t user_ns, system_ns; /* processor time of all its threads; steps of 10 ms */
+    int64_t age_ns;             /* since it was started; 0: not known */
+};
+/* false: not known. */
+bool proc_times(const struct os *os, int32_t pid, struct proc_times *ret);
 
 #endif

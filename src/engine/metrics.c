@@ -3,6 +3,7 @@
  *
  * Thread: token holder. No side effects.  Start reading at metrics_write(). */
 #include "base/json.h"
+#include "base/proc.h"
 #include "engine/engine_private.h"
 #include "engine/kind.h"
 #include "engine/snapshot.h"
@@ -157,12 +158,25 @@ static void tunables_write(struct json *json, const struct tunables *t)
     json_close(json);
 }
 
+/* Processor time of this process. */
+static void cpu_write(struct json *json, const struct os *os)
+{
+    struct proc_times times;
+    if (!proc_times(os, os->pid(os->ctx), &times) || !json_open(json, "cpu", true))
+        return;
+    json_seconds(json, "user_s", times.user_ns);
+    json_seconds(json, "system_s", times.system_ns);
+    json_seconds(json, "age_s", times.age_ns);
+    json_close(json);
+}
+
 void metrics_write(const struct engine *engine, struct json *json)
 {
     const struct meter *m = &engine->meter;
     json_int(json, "pending", m->pending);
     json_seconds(json, "wait_s", m->wait_ns);
     json_seconds(json, "run_s", m->run_ns);
+    cpu_write(json, engine->os);
     ops_write(json, m);
     if (json_open(json, "counters", true)) {
         snapshot_counters(json, engine);

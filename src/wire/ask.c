@@ -10,7 +10,7 @@
 #include "base/codec.h"
 #include "base/socket.h"
 
-#define STATUS_MAGIC 0x3273757461747368ull
+#define STATUS_MAGIC 0x3373757461747368ull
 #define END_MAGIC    0x31646e656b736168ull
 #define BACKLOG      16
 
@@ -71,6 +71,8 @@ size_t ask_status_put(const struct ask_status *status, uint8_t *ret_bytes)
     put_u64(&w, (uint64_t)status->steps_ns);
     put_u64(&w, (uint64_t)status->alone_ns);
     put_u64(&w, status->op_bytes);
+    put_u64(&w, (uint64_t)status->user_ns);
+    put_u64(&w, (uint64_t)status->system_ns);
     put_text(&w, status->slow);
     put_u32(&w, (uint32_t)status->peer_count);
     for (int32_t i = 0; i < status->peer_count && i < ASK_PEERS_MAX; i++)
@@ -100,14 +102,17 @@ bool ask_status_get(const uint8_t *bytes, size_t n, struct ask_status *ret)
     ret->steps_ns = get_i64(&r);
     ret->alone_ns = get_i64(&r);
     ret->op_bytes = get_u64(&r);
+    ret->user_ns = get_i64(&r);
+    ret->system_ns = get_i64(&r);
     text_get(&r, ret->slow, sizeof ret->slow);
     ret->peer_count = (int32_t)get_u32(&r);
     bool is_bounded = ret->peer_count >= 0 && ret->peer_count <= ASK_PEERS_MAX;
     for (int32_t i = 0; is_bounded && i < ret->peer_count; i++)
         is_bounded = peer_get(&r, ret->size, &ret->peers[i]);
-    return is_bounded && ret->steps_ns >= 0 && ret->alone_ns >= 0 && reader_done(&r) &&
-           magic == STATUS_MAGIC && ret->rank >= 0 && ret->size > ret->rank && ret->busy_ns >= 0 &&
-           ret->step_ns >= 0 && ret->since_ns >= 0 && ret->op_ns >= 0;
+    return is_bounded && ret->steps_ns >= 0 && ret->alone_ns >= 0 && ret->user_ns >= 0 &&
+           ret->system_ns >= 0 && reader_done(&r) && magic == STATUS_MAGIC && ret->rank >= 0 &&
+           ret->size > ret->rank && ret->busy_ns >= 0 && ret->step_ns >= 0 && ret->since_ns >= 0 &&
+           ret->op_ns >= 0;
 }
 
 size_t ask_end_put(const struct ask_end *end, uint8_t *ret_bytes)

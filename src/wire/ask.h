@@ -54,6 +54,7 @@ struct ask_status {
     /* Sums since init. */
     int64_t steps_ns, alone_ns; /* of all complete steps; of that, without an op pending */
     uint64_t op_bytes;          /* inputs of the ops that have run */
+    int64_t user_ns, system_ns; /* processor time of the process */
     char slow[96]; /* rank 0: slow ranks and why, "2 late submit,5 late transfer"; "": none */
     int32_t peer_count;
     struct ask_peer peers[ASK_PEERS_MAX]; /* those with the longest waits and transfers */

@@ -109,6 +109,8 @@ static const char *faces_sample(struct mem *m, const struct setting *s, enum set
         return "0.5";
     if (type == TYPE_TEXT)
         return "7";
+    if (type == TYPE_SWITCH && strcmp(s->fallback, "1") == 0)
+        return "0";
     int64_t value = s->lowest > 0 ? s->lowest : 1;
     if (strcmp(mem_format(m, "%lld", (long long)value), s->fallback) == 0)
         value++;

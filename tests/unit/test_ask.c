@@ -33,6 +33,8 @@ static const struct ask_status full = {.rank = 3,
                                        .steps_ns = 15,
                                        .alone_ns = 16,
                                        .op_bytes = 17,
+                                       .user_ns = 23,
+                                       .system_ns = 24,
                                        .slow = "2 late submit",
                                        .peer_count = 2,
                                        .peers = {{1, 18, 19, 20, 21, 22}, {69999, 1, 2, 3, 4, 5}}};
@@ -54,6 +56,7 @@ static void status_round_trip(void **state)
     assert_string_equal(out.doing, "announced");
     assert_string_equal(out.missing, "1,2");
     assert_true(out.steps_ns == 15 && out.alone_ns == 16 && out.op_bytes == 17);
+    assert_true(out.user_ns == 23 && out.system_ns == 24);
     assert_string_equal(out.slow, "2 late submit");
     assert_int_equal(out.peer_count, 2);
     assert_memory_equal(out.peers, full.peers, 2 * sizeof *full.peers);

@@ -89,8 +89,11 @@ static void open_any(struct conform_world *w, int32_t size, const int32_t *host,
         .seed = 7, .ranks = size, .delay_min_ns = 1000, .delay_max_ns = 9000};
     assert_non_null(g);
     w->ctx = g;
-    g->config =
-        (struct config){.local_size = -1, .timeout_s = 20, .arena_max_bytes = 64 << 20, .cma = 1};
+    g->config = (struct config){.local_size = -1,
+                                .timeout_s = 20,
+                                .arena_max_bytes = 64 << 20,
+                                .cma = 1,
+                                .hierarchical_allreduce = true};
     g->net = sim_net_create(os_host(), &options);
     assert_non_null(g->net);
     for (int32_t i = 0; i < size; i++) {

@@ -235,6 +235,7 @@ struct world_options {
     const int32_t *pretended; /* what the group is told instead of `host` */
     int32_t host_count;
     int32_t set_id;
+    bool is_flat, has_leaders; /* the settings of the hierarchy */
 };
 
 struct joiner {
@@ -287,7 +288,11 @@ static struct world *world_open(int32_t size, uint64_t seed, const struct world_
 {
     static const int32_t ranks[RANKS_MAX] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     struct world *w = calloc(1, sizeof *w);
-    struct config config = {.local_size = -1, .timeout_s = 20, .arena_max_bytes = 64 << 20};
+    struct config config = {.local_size = -1,
+                            .timeout_s = 20,
+                            .arena_max_bytes = 64 << 20,
+                            .hierarchical_allreduce = !options->is_flat,
+                            .hierarchical_allgather = options->has_leaders};
     assert_non_null(w);
     w->size = size;
     w->random = seed * 77 + 5;
@@ -641,6 +646,14 @@ static void test_allreduce_bits(void **state)
 
 /* ---- two levels ---- */
 
+static uint64_t bytes_sent(struct world *w)
+{
+    uint64_t sent = 0;
+    for (int32_t rank = 0; rank < w->size; rank++)
+        sent += w->bytes_sent[rank];
+    return sent;
+}
+
 static void two_level_check(const int32_t *host, int32_t size, int32_t hosts, uint64_t seed)
 {
     static const uint64_t fused[] = {5, 0, 13000, 1}, one[] = {70001};
@@ -653,11 +666,8 @@ static void two_level_check(const int32_t *host, int32_t size, int32_t hosts, ui
         allreduce_check(w, &m, fused + 2, 1, true);
         memset(w->bytes_sent, 0, sizeof w->bytes_sent);
         allreduce_check(w, &r, one, 1, i == 1);
-        uint64_t sent = 0;
-        for (int32_t rank = 0; rank < size; rank++)
-            sent += w->bytes_sent[rank];
         if (hosts == 2)
-            assert_int_equal(sent, 2 * one[0] * 4);
+            assert_int_equal(bytes_sent(w), 2 * one[0] * 4);
         if (i == 1)
             for (int32_t rank = 0; rank < size; rank++)
                 net_coll_reset(w->colls[rank], 1ull << 32);
@@ -674,6 +684,20 @@ static void test_two_level(void **state)
     two_level_check(uneven, 9, 3, 2);
     two_level_check(turns, 8, 3, 3);
     two_level_check(lone, 4, 2, 4);
+}
+
+/* HOROVOD_HIERARCHICAL_ALLREDUCE=0: each rank takes part by itself, and more crosses the line. */
+static void test_no_two_level(void **state)
+{
+    static const int32_t host[] = {0, 1, 0, 1};
+    static const uint64_t counts[] = {70001};
+    struct world_options options = {.host = host, .host_count = 2, .set_id = 1, .is_flat = true};
+    struct reduction r = {HVD_FLOAT32, HVD_SUM, 1.0, 0.5, 4};
+    (void)state;
+    struct world *w = world_open(4, 1, &options);
+    allreduce_check(w, &r, counts, 1, false);
+    assert_true(bytes_sent(w) > 2 * counts[0] * sizeof(float));
+    world_close(w);
 }
 
 /* What was left over on its way is nobody's. */
@@ -1243,6 +1267,32 @@ static void test_allgather(void **state)
     }
 }
 
+/* HOROVOD_HIERARCHICAL_ALLGATHER=1: every byte crosses the line between two machines once. */
+static void test_allgather_leaders(void **state)
+{
+    static const int32_t even[] = {0, 0, 1, 1}, uneven[] = {0, 1, 1, 1, 2, 2, 2, 2, 2};
+    struct world_options options = {.host = even, .host_count = 2, .set_id = 1};
+    uint64_t sent[2];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        options.has_leaders = i == 1;
+        struct world *w = world_open(4, 1, &options);
+        allgather_check(w, HVD_FLOAT32, 3, 1, false);
+        sent[i] = bytes_sent(w);
+        allgather_check(w, HVD_INT8, 0, 1, false);
+        allgather_check(w, HVD_FLOAT16, 30011, 2, true);
+        world_close(w);
+    }
+    assert_int_equal(sent[1], (1 + 3 + 6) * sizeof(float));
+    assert_true(sent[0] > sent[1]);
+    options = (struct world_options){
+        .host = uneven, .host_count = 3, .set_id = 1, .is_flat = true, .has_leaders = true};
+    struct world *w = world_open(9, 2, &options);
+    for (uint64_t unit = 0; unit < 5; unit++)
+        allgather_check(w, HVD_FLOAT64, unit, 1 + (int32_t)unit % 3, unit % 2 == 0);
+    world_close(w);
+}
+
 static void broadcast_check(struct world *w, hvd_dtype_t dtype, uint64_t count, int32_t root,
                             bool in_place)
 {
@@ -1663,6 +1713,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_allreduce_types),  cmocka_unit_test(test_allreduce_sizes),
         cmocka_unit_test(test_allreduce_bits),   cmocka_unit_test(test_two_level),
+        cmocka_unit_test(test_no_two_level),     cmocka_unit_test(test_allgather_leaders),
         cmocka_unit_test(test_two_level_memory), cmocka_unit_test(test_again),
         cmocka_unit_test(test_half_averages),    cmocka_unit_test(test_threads),
         cmocka_unit_test(test_allgather),        cmocka_unit_test(test_broadcast),

@@ -195,6 +195,18 @@ static void processes(void **state)
     assert_true(proc_program(os, os->pid(os->ctx), path, sizeof path));
     assert_false(proc_program(os, INT32_MAX, path, sizeof path));
     assert_int_equal(proc_environment(os, INT32_MAX, text, sizeof text), 0);
+    struct proc_times times, later;
+    volatile uint64_t work = 0;
+    assert_false(proc_times(os, INT32_MAX, &times));
+    assert_true(proc_times(os, os->pid(os->ctx), &times));
+    assert_true(times.user_ns >= 0 && times.system_ns >= 0 && times.age_ns >= 0);
+    do {
+        for (int i = 0; i < 1000000; i++)
+            work++;
+        assert_true(proc_times(os, os->pid(os->ctx), &later));
+    } while (later.user_ns == times.user_ns);
+    assert_true(later.user_ns > times.user_ns && later.system_ns >= times.system_ns);
+    assert_true(later.age_ns >= times.age_ns);
     int fds[2];
     assert_int_equal(pipe(fds), 0);
     int again = proc_reopen(os, fds[0]);

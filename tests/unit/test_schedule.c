@@ -359,6 +359,22 @@ static void test_allgather(void **state)
     prove_uneven(PROOF_ALLGATHER, 70000, false);
 }
 
+/* The first rank of each machine gathers for it; machines of all shapes. */
+static void test_allgather_machines(void **state)
+{
+    static struct parts parts;
+    static int32_t host[RANKS_MAX];
+    int32_t hosts;
+    (void)state;
+    for (int32_t n = 2; n <= 16; n++)
+        for (int32_t which = 0; layout_make(which, n, host, &hosts); which++)
+            for (uint64_t each = 0; each < 3; each++) {
+                struct topology topology = topology_of(n, hosts, host, 2);
+                parts_make(&parts, n, each, false);
+                prove_parts(PROOF_ALLGATHER, &topology, &parts);
+            }
+}
+
 /* Parts that do not stand in rank order travel one by one. */
 static void test_allgather_scattered(void **state)
 {
@@ -664,6 +680,7 @@ int main(void)
         cmocka_unit_test(test_select),
         cmocka_unit_test(test_broadcast),
         cmocka_unit_test(test_allgather),
+        cmocka_unit_test(test_allgather_machines),
         cmocka_unit_test(test_allgather_scattered),
         cmocka_unit_test(test_reducescatter),
         cmocka_unit_test(test_alltoall),

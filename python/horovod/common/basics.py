@@ -248,6 +248,9 @@ class HorovodBasics:
         measured = json.loads(native.metrics())
         times = os.times()
         measured["cpu_s"] = times.user + times.system
+        cpu = measured.get("cpu", {})
+        if cpu.get("age_s", 0) > 0:
+            cpu["cores"] = (cpu["user_s"] + cpu["system_s"]) / cpu["age_s"]
         return measured
 
     def advise(self) -> str:

@@ -80,8 +80,9 @@ def advise(measured: dict) -> str:
     if slow:
         found += slow
     elif steps["sum_alone_s"] >= _ALONE_HIGH * steps["sum_s"]:
+        alone_s = min(steps["sum_alone_s"], steps["sum_s"])  # it includes the step that runs
         found.append(
-            f"Computing and loading data bound it: {_percent(steps['sum_alone_s'], steps['sum_s'])}"
+            f"Computing and loading data bound it: {_percent(alone_s, steps['sum_s'])}"
             " of the time no operation is pending. Communication is not worth tuning."
         )
     else:
@@ -120,6 +121,10 @@ def _samples(measured: dict) -> list[tuple[str, str, str, dict[str, str], float]
     ):
         if name in measured:
             add(name.replace("_s", "_seconds_total"), "counter", text, measured[name])
+    for mode in ("user", "system"):
+        if f"{mode}_s" in measured.get("cpu", {}):
+            text = "Processor time of the process."
+            add("cpu_mode_seconds_total", "counter", text, measured["cpu"][f"{mode}_s"], mode=mode)
     if "pending" in measured:
         add("pending", "gauge", "Operations that are not complete.", measured["pending"])
     steps = measured.get("steps")

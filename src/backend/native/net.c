@@ -73,14 +73,20 @@ static hvd_status_t no_memory(struct error *error, int32_t size)
     return error_set(error, HVD_ERR_NO_MEMORY, "no memory for a group of %d", size);
 }
 
+/* Are there several machines, one of which has several ranks? */
+static bool has_machines(const struct group *group)
+{
+    const struct topology *t = &group->topology;
+    return !group->is_one_host && t->host_count > 1 && t->host_count < group->size;
+}
+
 /* Do some but not all ranks share machines and memory, and are they few enough for one reduction?
  */
 static bool has_useful_sight(const struct native_routes *routes, const struct group *group,
                              int32_t *tally)
 {
     const struct topology *t = &group->topology;
-    if (routes->shm == NULL || group->is_one_host || t->host_count <= 1 ||
-        t->host_count >= group->size)
+    if (routes->shm == NULL || !has_machines(group))
         return false;
     for (int32_t i = 0; i < group->size; i++)
         if (++tally[t->host[i]] > REDUCE_SOURCES_MAX)
@@ -88,7 +94,8 @@ static bool has_useful_sight(const struct native_routes *routes, const struct gr
     return true;
 }
 
-static hvd_status_t group_copy(struct net_coll *n, const struct group *group, struct error *error)
+static hvd_status_t group_copy(struct net_coll *n, const struct config *config,
+                               const struct group *group, struct error *error)
 {
     size_t size = (size_t)group->size;
     n->ranks = os_alloc(n->os, size * sizeof *n->ranks);
@@ -102,16 +109,19 @@ static hvd_status_t group_copy(struct net_coll *n, const struct group *group, st
     n->counts = n->offsets + size;
     n->send_offsets = n->counts + size;
     n->send_counts = n->send_offsets + size;
-    n->has_sight = has_useful_sight(&n->routes, group, n->identity);
+    n->has_sight =
+        config->hierarchical_allreduce && has_useful_sight(&n->routes, group, n->identity);
+    bool has_leaders = config->hierarchical_allgather && has_machines(group);
     for (int32_t i = 0; i < group->size; i++) {
         n->ranks[i] = group->ranks[i];
         n->identity[i] = i;
-        n->hosts[i] = n->has_sight ? group->topology.host[i] : i;
+        n->hosts[i] = n->has_sight || has_leaders ? group->topology.host[i] : i;
     }
     n->channels = group->topology.channels;
     n->flat = (struct topology){group->size, group->size, n->identity, 0, 0};
-    n->topology = (struct topology){
-        group->size, n->has_sight ? group->topology.host_count : group->size, n->hosts, 0, 0};
+    struct topology machines = {group->size, group->topology.host_count, n->hosts, 0, 0};
+    n->topology = n->has_sight ? machines : n->flat;
+    n->gather = has_leaders ? machines : n->flat;
     return HVD_OK;
 }
 
@@ -138,7 +148,7 @@ hvd_status_t net_coll_create(const struct os *os, const struct config *config,
     schedule_init(&n->schedule, os);
     if (!schedule_algorithm_parse(config->algorithm, &n->forced))
         n->forced = SCHEDULE_AUTO;
-    hvd_status_t status = group_copy(n, group, error);
+    hvd_status_t status = group_copy(n, config, group, error);
     if (status == HVD_OK)
         status = routes_check(n, error);
     if (status == HVD_OK && n->has_sight)
@@ -410,7 +420,8 @@ static hvd_status_t start_allgather(struct net_coll *n, struct error *error)
     if (!n->is_direct)
         status = work_reserve(n, false, error);
     if (status == HVD_OK)
-        status = schedule_allgather(&n->schedule, n->offsets, n->counts, n->self, &n->flat, error);
+        status =
+            schedule_allgather(&n->schedule, n->offsets, n->counts, n->self, &n->gather, error);
     net_move_begin(n, n->self, n->self + 1, n->offsets[n->self] / n->element_bytes, 1.0);
     n->phase = NET_MOVE_IN;
     return status;
@@ -603,7 +614,7 @@ static void tune(struct net_coll *n, const struct coll *coll)
         channels = CHANNELS_MIN;
     if (channels > SCHEDULE_CHANNELS_MAX)
         channels = SCHEDULE_CHANNELS_MAX;
-    n->flat.channels = n->topology.channels = channels;
+    n->flat.channels = n->topology.channels = n->gather.channels = channels;
     n->flat.threshold_percent = n->topology.threshold_percent = coll->threshold_percent;
 }
 

@@ -103,6 +103,7 @@ struct net_coll {
     int32_t *hosts;
     struct topology topology; /* as agreed: ranks that share memory are one machine */
     struct topology flat;     /* every rank is a separate machine */
+    struct topology gather;   /* of allgathers: one of the two */
     int32_t channels;         /* of a collective that does not specify it */
     bool has_sight;
     enum schedule_algorithm forced;

@@ -99,6 +99,7 @@ def test_figures(job):
     assert any(event["text"] == "Slow: rank 1 late submit." for event in state["events"])
     for rank in state["ranks"]:
         assert rank["host"] == "localhost" and rank["state"] == "running"
+        assert rank["user_s"] + rank["system_s"] > 0
         assert rank["steps_s"] / rank["steps"] > 0.09  # rank 1 sleeps 0.1 s in each
         (peer,) = rank["peers"]
         assert peer["rank"] == 1 - rank["rank"] and peer["receive_s"] > 0
@@ -147,7 +148,7 @@ def test_watch(job, run):
     """Tables one after the other, until the job ends."""
     job.seen(lambda s: s["ranks"][0].get("steps", 0) > 1)
     watch = run.start("--status", "--watch")
-    row = re.compile(r" +1 localhost +\d+ +\d+\.\d +\d+% +[\d.]+ +[\d.]+ +[\d.]+ ")
+    row = re.compile(r" +1 localhost +\d+ +\d+\.\d +\d+% +\d+% +\d+% +[\d.]+ +[\d.]+ +[\d.]+ ")
     text = ""
     while not row.search(text):
         line = watch.stdout.readline()

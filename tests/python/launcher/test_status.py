@@ -166,3 +166,19 @@ def test_remote_hosts(run, private, sshd, tmp_path):
     assert parts[2].startswith(f"{sshd.host}\n  rank 1 (pid ")
     assert f"at rank.py:{line_of('HERE')}" in parts[2]
     job.end()
+
+
+def test_elastic_job(run, private, tmp_path):
+    """A stuck rank of an elastic job, and what is left of the job once another one is killed."""
+    job = Job(run, tmp_path / "job", "--min-np", 2, "--summary")
+    story = job.story(r"2 other ranks wait for rank 1\.")
+    assert re.search(rf"rank 1 \(pid \d+\): .* at rank\.py:{line_of('HERE')} in <module>", story)
+    pid = int(re.search(r"rank 2 \(pid (\d+)\)", story)[1])
+    os.kill(pid, signal.SIGKILL)
+    # Rank 1 does not run Python code of ours, but its status shows what the core has seen.
+    story = job.story(r"rank 1 \(pid \d+\): .*broken: rank 2 \(pid \d+ on \S+\) died")
+    assert not re.search(r"rank 2 \(pid \d+\): ", story), story
+    job.process.send_signal(signal.SIGINT)
+    out, err = job.process.communicate(timeout=60)
+    assert re.search(r"rank 2 on \S+ \(worker \S+\) was killed by signal 9 \(SIGKILL\)", err), err
+    assert re.search(r"horovodrun: summary: \d+ steps on 3 ranks\.", err), err

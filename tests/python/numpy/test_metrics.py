@@ -22,6 +22,9 @@ assert seen["steps"]["count"] == 18, seen["steps"]  # between the first and the 
 assert seen["steps"]["sum_s"] >= seen["steps"]["last_s"] > 0
 assert {t["name"]: t["count"] for t in seen["tensors"]}["allreduce.a"] == 20
 assert seen["pending"] == 0 and seen["cpu_s"] > 0
+cpu = seen["cpu"]
+assert abs(cpu["user_s"] + cpu["system_s"] - seen["cpu_s"]) <= 0.1 + 0.1 * seen["cpu_s"], seen
+assert 0 < cpu["cores"] and cpu["age_s"] > 0
 assert ("ranks" in seen) == (hvd.rank() == 0)
 hvd.barrier()
 hvd.shutdown()
@@ -145,6 +148,7 @@ def measured(alone_s, batches=100, ranks=()):
 
 def test_advice():
     assert "Computing and loading data bound it: 95 %" in metrics.advise(measured(9.5))
+    assert "bound it: 100 %" in metrics.advise(measured(10.3))  # a part of the step that runs
     text = metrics.advise(measured(4.0))
     assert "Communication takes 60 % of a step (60.0 ms)" in text and "small" not in text
     assert "small: 10.0 kB on average" in metrics.advise(measured(4.0, batches=10000))

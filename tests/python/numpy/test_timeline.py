@@ -35,6 +35,37 @@ def bars(events, rank):
     return names
 
 
+FIELDS = {  # of the trace-event format, by phase, besides ph and pid
+    "B": {"tid", "ts", "name"},
+    "E": {"tid", "ts"},
+    "X": {"tid", "ts", "name", "dur"},
+    "i": {"tid", "ts", "name", "s"},
+    "s": {"tid", "ts", "name", "id", "cat"},
+    "f": {"tid", "ts", "name", "id", "cat", "bp"},
+    "M": {"name", "args"},
+}
+
+
+def check_format(events):
+    """What Perfetto's importer asks for; arrows begin and end within a bar of their track."""
+    spans, open_bars = {}, {}
+    for event in events:
+        assert {"pid"} | FIELDS[event["ph"]] <= event.keys(), event
+        assert event["ph"] == "M" or event["ts"] >= 0, event
+        track = event["pid"], event.get("tid")
+        if event["ph"] == "B":
+            open_bars.setdefault(track, []).append(event["ts"])
+        elif event["ph"] == "E":
+            spans.setdefault(track, []).append((open_bars[track].pop(), event["ts"]))
+    arrows = {}
+    for event in events:
+        if event["ph"] in "sf":
+            arrows.setdefault((event["cat"], event["name"], event["id"]), []).append(event["ph"])
+            track = event["pid"], event["tid"]
+            assert any(begin <= event["ts"] <= end for begin, end in spans[track]), event
+    assert arrows and all(phases == ["s", "f"] for phases in arrows.values())
+
+
 def test_slow_rank_is_where_the_arrows_begin(run_script, tmp_path):
     path = tmp_path / "t.json"
     env = {
@@ -49,6 +80,7 @@ def test_slow_rank_is_where_the_arrows_begin(run_script, tmp_path):
     with gzip.open(output, "rt") as file:
         trace = json.load(file)
     events = trace["traceEvents"]
+    check_format(events)
     labels = {e["pid"]: e["args"]["name"] for e in events if e.get("name") == "process_name"}
     assert [labels[rank].split(" on ")[0] for rank in range(3)] == [
         f"rank {rank} of 3" for rank in range(3)
