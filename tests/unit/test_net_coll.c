@@ -1059,13 +1059,13 @@ static void wire_checks(struct world *w)
     }
 }
 
-static uint64_t bytes_sent(struct world *w, const struct wire_case *c, uint64_t count)
+static uint64_t wire_bytes(struct world *w, const struct wire_case *c, uint64_t count)
 {
     uint64_t sum = 0;
-    memset(w->bytes_sent, 0, sizeof w->bytes_sent);
+    memset(w->wire_bytes, 0, sizeof w->bytes_sent);
     wire_check(w, c, &count, 1, false);
     for (int32_t rank = 0; rank < w->size; rank++)
-        sum += w->bytes_sent[rank];
+        sum += w->wire_bytes[rank];
     return sum;
 }
 
@@ -1087,7 +1087,7 @@ static void test_wire(void **state)
                 wire_check(w, &(struct wire_case){HVD_WIRE_BFLOAT16, 1.0, 0.5, wire_any, 0.0},
                            &(uint64_t){77}, 1, false);
             if (algorithms[a] != NULL)
-                assert_int_equal(bytes_sent(w, &plain, 30000), 2 * bytes_sent(w, &narrow, 30000));
+                assert_int_equal(wire_bytes(w, &plain, 30000), 2 * bytes_sent(w, &narrow, 30000));
             world_close(w);
         }
 }
@@ -1102,10 +1102,10 @@ static void test_wire_two_level(void **state)
         struct world_options options = {
             .host = i == 0 ? even : uneven, .host_count = i == 0 ? 2 : 3, .set_id = 1};
         struct world *w = world_open(i == 0 ? 4 : 8, 5, &options);
-        uint64_t all = bytes_sent(w, &plain, 70000);
-        assert_int_equal(all, 2 * bytes_sent(w, &narrow, 70000));
+        uint64_t all = wire_bytes(w, &plain, 70000);
+        assert_int_equal(all, 2 * wire_bytes(w, &narrow, 70000));
         narrow.wire = HVD_WIRE_FLOAT16;
-        assert_int_equal(all, 2 * bytes_sent(w, &narrow, 70000));
+        assert_int_equal(all, 2 * wire_bytes(w, &narrow, 70000));
         narrow.wire = HVD_WIRE_BFLOAT16;
         wire_checks(w);
         world_close(w);
