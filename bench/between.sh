@@ -7,7 +7,8 @@
 # PYTHON has Horovod and PyTorch (tools/install.sh torch DIR). Needs root, ip and tc; says so and
 # ends well where they are missing. The environment may say: RATES ("0 3000 1000" Mbit/s, 0: not
 # limited), RANKS ("1 2" in each namespace), TURNS (5), MODELS ("cnn layers transformer"), PROGRAMS
-# ("ops step"; "ddp" is torch_ddp.py, with the options in DDP).
+# ("ops step"; "ddp" is torch_ddp.py, with the options in DDP), COMPRESSION ("bf16 fp16": steps with
+# these, too).
 set -eu
 python=$1
 results=${2:-}
@@ -59,7 +60,10 @@ for each in $ranks; do
         for program in $programs; do
             case $program in
             ops) set -- torch_ops.py --line ;;
-            step) set -- torch_step.py --interface veth0 --models $models ;;
+            step)
+                set -- torch_step.py --interface veth0 --models $models
+                [ -z "${COMPRESSION:-}" ] || set -- "$@" --compression $COMPRESSION
+                ;;
             ddp) set -- torch_ddp.py ${DDP:-} ;;
             esac
             file=$1

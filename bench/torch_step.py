@@ -12,7 +12,8 @@ layers of 400 x 400, and a transformer. DDP runs with several bucket sizes and i
 beats. Each turn runs all of them one after the other in random order; the ratio of a turn is taken
 within it, and medians are shown. Also shown: the processor seconds that all ranks spend on
 communication in a step (what a step takes beyond "alone"), and, with --interface, the bytes that
-rank 0's machine sends in a step. After the turns the parameters of all ranks must be equal.
+rank 0's machine sends in a step. With --compression, Horovod runs with those, too. After the turns
+the parameters of all ranks must be equal.
 bench/between.sh runs this between two network namespaces.
 """
 
@@ -100,15 +101,17 @@ def sgd(model):
     return torch.optim.SGD(model.parameters(), lr=1e-6)
 
 
-def contestants(make):
+def contestants(make, compressions):
     """{label: (step, model)}; "alone" first, then ours, then DDP with each bucket size."""
     base, loss_of = make()
-    alone, ours = copy.deepcopy(base), copy.deepcopy(base)
-    wrapped = hvd.DistributedOptimizer(sgd(ours), ours.named_parameters())
-    steps = {
-        "alone": (runner(alone, loss_of, sgd(alone)), alone),
-        "horovod": (runner(ours, loss_of, wrapped), ours),
-    }
+    alone = copy.deepcopy(base)
+    steps = {"alone": (runner(alone, loss_of, sgd(alone)), alone)}
+    for name in ("none", *compressions):
+        ours = copy.deepcopy(base)
+        kind = getattr(hvd.Compression, name)
+        wrapped = hvd.DistributedOptimizer(sgd(ours), ours.named_parameters(), compression=kind)
+        label = "horovod" if name == "none" else f"horovod {name}"
+        steps[label] = (runner(ours, loss_of, wrapped), ours)
     for megabytes in BUCKETS_MB:
         model = DistributedDataParallel(copy.deepcopy(base), bucket_cap_mb=megabytes)
         steps[f"ddp {megabytes} MB"] = (runner(model, loss_of, sgd(model)), model)
@@ -147,9 +150,9 @@ def check_equal(label, model):
         raise SystemExit(f"torch_step: the parameters of {label} differ between ranks")
 
 
-def compare(name, turns, repetitions, interface):
+def compare(name, turns, repetitions, interface, compressions):
     seen = {}
-    steps = contestants(MODELS[name])
+    steps = contestants(MODELS[name], compressions)
     for label, (step, _) in steps.items():
         measure(step, 3)
         seen[label] = []
@@ -184,6 +187,13 @@ def compare(name, turns, repetitions, interface):
             who: statistics.median(row[2] for row in seen[label])
             for who, label in (("horovod", "horovod"), ("ddp", best))
         },
+        "compressed": {
+            kind: {
+                "by_none": ratio(f"horovod {kind}", "horovod"),
+                "sent_bytes": statistics.median(row[2] for row in seen[f"horovod {kind}"]),
+            }
+            for kind in compressions
+        },
         "all": medians,
     }
 
@@ -202,6 +212,10 @@ def line_of(name, row):
             f"{row['sent_bytes'][who] / 1e6:.2f}" for who in ("horovod", "ddp")
         )
         text += " MB"
+    for kind, figures in row["compressed"].items():
+        text += f"\n{'':12} {kind} {row['all'][f'horovod {kind}'] * 1e3:8.2f} ms"
+        text += f"  {figures['by_none']:.2f} of horovod without"
+        text += f"  sent {figures['sent_bytes'] / 1e6:.2f} MB" if figures["sent_bytes"] else ""
     return text
 
 
@@ -255,6 +269,10 @@ def main():
     parser.add_argument("--plot", help="draw the figures into this SVG file")
     parser.add_argument("--also", nargs="+", default=[], help="JSON of other runs for the plot")
     parser.add_argument("--interface", help="count the bytes that this machine sends by it")
+    kinds = ("fp16", "bf16")
+    parser.add_argument(
+        "--compression", nargs="+", default=[], choices=kinds, help="try these, too"
+    )
     arguments = parser.parse_args()
     hvd.init()
     torch.set_num_threads(1)
@@ -265,7 +283,8 @@ def main():
     )
     figures = {}
     for name in arguments.models:
-        row = compare(name, arguments.turns, arguments.repetitions, arguments.interface)
+        how = (arguments.turns, arguments.repetitions, arguments.interface, arguments.compression)
+        row = compare(name, *how)
         figures[name] = row
         if hvd.rank() == 0:
             print(line_of(name, row), flush=True)
