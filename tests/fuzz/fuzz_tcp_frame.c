@@ -315,7 +315,10 @@ static bool world_open(struct world *w)
     w->os.close = fake_close;
     w->read_max = w->write_max = 1000;
     w->sequence = 1;
+    static const struct config defaults;
     w->tcp = tcp_new(&w->os, 1, 2);
+    if (w->tcp != NULL)
+        w->tcp->config = &defaults;
     if (w->tcp == NULL)
         return false;
     w->tcp->epoch = EPOCH;

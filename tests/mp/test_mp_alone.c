@@ -30,7 +30,7 @@ static void *poor_alloc(void *ctx, size_t bytes)
 
 struct trial {
     struct world *world;
-    float data[2][TENSORS][COUNT]; /* of two batches */
+    float data[2][TENSORS][COUNT + 1]; /* of two batches; apart, else they need no packing */
     struct ticket *tickets[2];
     struct error refused[2]; /* a submit that came too late */
 };

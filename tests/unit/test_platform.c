@@ -204,8 +204,8 @@ static void processes(void **state)
         for (int i = 0; i < 1000000; i++)
             work++;
         assert_true(proc_times(os, os->pid(os->ctx), &later));
-    } while (later.user_ns == times.user_ns);
-    assert_true(later.user_ns > times.user_ns && later.system_ns >= times.system_ns);
+    } while (later.user_ns == times.user_ns && !HVD_TEST_EMULATED); /* qemu reports no times */
+    assert_true(later.user_ns >= times.user_ns && later.system_ns >= times.system_ns);
     assert_true(later.age_ns >= times.age_ns);
     int fds[2];
     assert_int_equal(pipe(fds), 0);
