@@ -9,10 +9,10 @@
 A failing step does not stop the others, so that one run reports everything. Tests that start
 processes often wait, so steps share the machine: while those of C run, builds and environments of
 later ones are made at a low priority; then two lanes of Python steps run side by side, with builds
-behind them. Steps outside the first lane print to build/reports/STEP.log, which is shown after they
-have ended. The closing line sums the CTest tests of the release, sanitizer and simulation runs, the
-fuzz targets and pytest; a step that failed without a failing test (a build error, say) counts as
-one failure.
+behind them, and Slurm and MPI follow alone. Steps outside the first lane print to
+build/reports/STEP.log, which is shown after they have ended. The closing line sums the CTest tests
+of the release, sanitizer and simulation runs, the fuzz targets and pytest; a step that failed
+without a failing test (a build error, say) counts as one failure.
 """
 
 import argparse
@@ -361,6 +361,8 @@ def parse_arguments():
 FIRST = ("lint", "release", "asan", "tsan", "fuzz", "sim", "aarch64")
 BESIDE = ("tf221", "tf215", "keras3", "jax", "jax06", "jax04", "mxnet", "spark", "spark35", "ray")
 BEHIND = ("docs", "clang", "macos")
+# Alone, after all others: other people's launchers have time limits of their own.
+LAST = ("slurm", "mpi")
 LOW = ("nice", "-n", "10")
 
 
@@ -450,12 +452,13 @@ class Run:
             print(f"{title}\n{text}{closing}", flush=True)
 
     def all(self):
-        front = [name for name in self.names if name not in (*FIRST, *BESIDE, *BEHIND)]
+        front = [name for name in self.names if name not in (*FIRST, *BESIDE, *BEHIND, *LAST)]
+        last = [name for name in self.names if name in LAST]
         beside = [name for name in BESIDE if name in self.names]
         if not front:
             front, beside = beside, []
         behind = [name for name in BEHIND if name in self.names and front]
-        first = [name for name in self.names if name not in (*front, *beside, *behind)]
+        first = [name for name in self.names if name not in (*front, *beside, *behind, *last)]
         threads = [
             self.background(beside, "beside the others"),
             self.background(behind, "behind the others", LOW),
@@ -463,7 +466,8 @@ class Run:
         if first and len(self.names) > 1:
             print("=== later builds and environments are prepared at a low priority", flush=True)
             pairs = itertools.zip_longest(front, beside)
-            self.ahead(first, [name for pair in pairs for name in pair if name]).start()
+            later = [name for pair in pairs for name in pair if name]
+            self.ahead(first, [*later, *last]).start()
         for name in first:
             self.show(name)
         self.is_first_over = True
@@ -477,6 +481,8 @@ class Run:
         for thread in threads:
             thread.join()
         self.show_background()
+        for name in last:
+            self.show(name)
 
 
 def main():

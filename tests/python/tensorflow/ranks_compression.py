@@ -145,7 +145,7 @@ def test_keras():
     )
     weight = tf.Variable(np.zeros(1000, np.float32))
     gradient = tf.constant(values(RANK, 1000))
-    if keras.__version__.startswith("2."):  # reduces when it computes gradients
+    if hasattr(optimizer, "minimize"):  # Keras 2 reduces when it computes gradients
         optimizer.minimize(lambda: tf.reduce_sum(weight * gradient), [weight])
     else:
         optimizer.apply_gradients([(gradient, weight)])
